@@ -2,14 +2,15 @@
 
 import pytest
 
-from service.store.reports.token_inspection import EndedFamily, KnownFamily, find_family
+from service.store.records import TombstoneRecord
+from service.store.reports.token_inspection import KnownFamily, find_family
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
 
 pytestmark = pytest.mark.clause("decided-token-inspection")
 
 
-async def find(sessions: Sessions, session: Session) -> KnownFamily | EndedFamily | None:
+async def find(sessions: Sessions, session: Session) -> KnownFamily | TombstoneRecord | None:
     redis, digest = sessions.worker.redis, session.first.family_digest
     return await find_family(redis, session.identity.shard, digest, sessions.now_ms())
 
@@ -25,8 +26,8 @@ async def test_the_live_access_tokens_of_a_family_are_counted(sessions: Sessions
     clock.advance(100)
     await sessions.refresh(session, 2)
 
-    digest, record = session.first.family_digest, sessions.parsed(session)
-    assert await find(sessions, session) == KnownFamily(digest, record, "live", access_tokens=3, marked_at_ms=0)
+    record = sessions.parsed(session)
+    assert await find(sessions, session) == KnownFamily(record, "live", access_tokens=3, marked_at_ms=0)
     clock.advance(550)
     assert (await find_known(sessions, session)).access_tokens == 2
 

@@ -10,10 +10,11 @@ from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.input import read_secret
 from service.admin.output import CommandRefused, Output, format_span, format_time, format_when
+from service.crypto.keyring import RefreshToken
 from service.protocol.bearer import AccessGrant
 from service.protocol.token_form import RandomToken, parse_access_token
 from service.store.records import FamilyRecord, TombstoneRecord
-from service.store.reports.token_inspection import EndedFamily, KnownFamily, find_family
+from service.store.reports.token_inspection import KnownFamily, find_family
 
 
 @console.group("token")
@@ -39,9 +40,9 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
         facts = await _explain_access_token(context, access_token, now_ms)
     elif refresh_token is not None:
         family = await find_family(context.redis, refresh_token.shard, refresh_token.family_digest, now_ms)
-        client = await context.registry.clients.find(family.record.client_id) if family else None
+        client = await context.registry.clients.find(_get_record(family).client_id) if family else None
         lifetimes = context.lifetimes.of(client) if client else context.lifetimes
-        facts = _explain_refresh_token(family, refresh_token.generation, now_ms, lifetimes.session_max_age_ms)
+        facts = _explain_refresh_token(family, refresh_token, now_ms, lifetimes.session_max_age_ms)
     else:
         raise CommandRefused(
             "not an access token of this service, and no configured key signed it as a refresh token. Was it cut off "
@@ -95,18 +96,18 @@ async def _explain_access_token(context: AdminContext, token: RandomToken, now_m
         "scope": grant.scope,
         "issued": format_time(grant.issued_at_ms),
         "expires": format_time(grant.expires_at_ms),
-        **_describe_session(family, grant.family_digest),
+        **(_describe_session(family, grant.family_digest) if family else {"session": grant.family_digest}),
     }
 
 
 def _explain_refresh_token(
-    family: KnownFamily | EndedFamily | None, number: int, now_ms: int, max_age_ms: int | None
+    family: KnownFamily | TombstoneRecord | None, token: RefreshToken, now_ms: int, max_age_ms: int | None
 ) -> dict[str, Any]:
-    is_live = False
+    is_live, number = False, token.generation
     if family is None:
         explanation = "Its session is not known: it expired, ended more than a day ago, or Redis lost it."
-    elif isinstance(family, EndedFamily):
-        explanation = _explain_ending(family.record, now_ms)
+    elif isinstance(family, TombstoneRecord):
+        explanation = _explain_ending(family, now_ms)
     elif family.state == "revoked":
         explanation = f"Its session ended with a revokeAll {format_when(family.marked_at_ms, now_ms)}."
     elif family.state != "live":
@@ -117,7 +118,7 @@ def _explain_refresh_token(
         is_live = number >= family.record.head
         explanation = _explain_generation(number, family.record.head)
     facts = _facts("refresh_token", explanation, live=is_live) | {"generation": number}
-    return facts | _describe_session(family, None)
+    return facts | (_describe_session(family, token.family_digest) if family else {})
 
 
 def _explain_generation(number: int, head: int) -> str:
@@ -144,21 +145,23 @@ def _name(record: AccessGrant | FamilyRecord | TombstoneRecord) -> dict[str, str
     return {name: getattr(record, name) for name in ("client_id", "username", "subject")}
 
 
-def _describe_session(family: KnownFamily | EndedFamily | None, digest: str | None) -> dict[str, Any]:
-    if family is None:
-        return {"session": digest} if digest else {}
-    record = family.record
+def _get_record(family: KnownFamily | TombstoneRecord) -> FamilyRecord | TombstoneRecord:
+    return family if isinstance(family, TombstoneRecord) else family.record
+
+
+def _describe_session(family: KnownFamily | TombstoneRecord, digest: str) -> dict[str, Any]:
+    record = _get_record(family)
     facts: dict[str, Any] = {
-        "session": family.digest,
+        "session": digest,
         "session_live": isinstance(family, KnownFamily) and family.state == "live",
         "newest_generation": record.head,
         **_name(record),
         "session_scope": record.scope,
         "session_since": format_time(record.created_ms),
     }
-    if isinstance(family, EndedFamily):
-        ended = {"ended": format_time(family.record.ended_ms), "ended_by": family.record.reason}
-        return facts | ended | {"replayed_generation": family.record.presented}
+    if isinstance(family, TombstoneRecord):
+        ended = {"ended": format_time(family.ended_ms), "ended_by": family.reason}
+        return facts | ended | {"replayed_generation": family.presented}
     return facts | {
         "grant_type": family.record.grant_type,
         "secret_used": family.record.secret_used,

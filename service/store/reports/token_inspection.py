@@ -20,33 +20,25 @@ State = Literal["live", "revoked", "over"]
 class KnownFamily(NamedTuple):
     """A family that has a record. `marked_at_ms` is the mark of the user's last revokeAll, or 0."""
 
-    digest: str
     record: FamilyRecord
     state: State
     access_tokens: int
     marked_at_ms: int
 
 
-class EndedFamily(NamedTuple):
-    """A family that has only a tombstone.
+async def find_family(redis: StoreClient, shard: str, digest: str, now_ms: int) -> KnownFamily | TombstoneRecord | None:
+    """Return what is known of a family, which is a tombstone once it ended.
 
-    The record's `presented` is the generation whose replay ended the family. `spent_ms` is when it had been spent.
+    Returns None if it expired, ended more than a day ago, or never existed.
     """
-
-    digest: str
-    record: TombstoneRecord
-
-
-async def find_family(redis: StoreClient, shard: str, digest: str, now_ms: int) -> KnownFamily | EndedFamily | None:
-    """Return what is known of a family, or None if it expired, ended more than a day ago, or never existed."""
     record, tombstone = await redis.read_many([("GET", family_key(shard, digest)), ("GET", ended_key(shard, digest))])
     if record is not None:
         family = parse_family(record)
         marked_at_ms = parse_mark(await redis.read("GET", mark_key(shard, family.subject)))
         keys = [access_key(shard, each) for each in family.access_digests]
         live = int(await redis.read("EXISTS", *keys)) if keys else 0
-        return KnownFamily(digest, family, _judge_state(family, marked_at_ms, now_ms), live, marked_at_ms)
-    return EndedFamily(digest, parse_tombstone(tombstone)) if tombstone is not None else None
+        return KnownFamily(family, _judge_state(family, marked_at_ms, now_ms), live, marked_at_ms)
+    return None if tombstone is None else parse_tombstone(tombstone)
 
 
 def _judge_state(record: FamilyRecord, marked_at_ms: int, now_ms: int) -> State:
