@@ -13,8 +13,8 @@ from ..redis_client.deadline import StoreUnavailable
 VERSION: Final = "2"
 """The version of each family record, and of each record that consists of lines."""
 
-SHARDS: Final = 4096
-"""The number of shards. A shard is the first 12 bits of a user's subject, and is written as 3 hex digits."""
+SHARDS: Final = tuple(f"{number:03x}" for number in range(4096))
+"""All shards. A shard is the first 12 bits of a user's subject, and is written as 3 hex digits."""
 
 
 def parse_grant(record: bytes) -> AccessGrant:
@@ -47,7 +47,7 @@ def access_key(shard: str, digest: str) -> str:
     return f"{ACCESS_KIND}:{{{shard}}}:{digest}"
 
 
-PROBE_KEYS: Final = tuple(access_key(f"{shard:03x}", "probe".ljust(22, "-")) for shard in range(SHARDS))
+PROBE_KEYS: Final = tuple(access_key(shard, "probe".ljust(22, "-")) for shard in SHARDS)
 """A key for each shard, in the form of an access token's key.
 
 No digest is spelled like the one in these keys, so none of the keys exists.

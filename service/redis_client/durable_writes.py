@@ -152,7 +152,8 @@ class DurableWork:
         promotable = await self._topology.list_promotable(self._lease.node)
         needed, written = max(durability.min_replicas, len(promotable)), 0
         if promotable:
-            written = _read_offset(await connection.call("INFO", "replication"))
+            [offset] = _OFFSET.findall(await connection.call("INFO", "replication"))
+            written = int(offset)
         confirmed = await connection.call("WAIT", needed, max(1, round((deadline - read_clock()) * 1000)))
         if confirmed < needed:
             raise StoreUnavailable(
@@ -193,12 +194,6 @@ class DurableWork:
                 "TOKEN_SERVICE_DURABILITY=disk requires appendonly yes, appendfsync always and "
                 "no-appendfsync-on-rewrite no"
             )
-
-
-def _read_offset(info: bytes) -> int:
-    found = _OFFSET.search(info)
-    assert found is not None
-    return int(found[1])
 
 
 def _list_confirmed(info: bytes, written: int) -> set[str]:

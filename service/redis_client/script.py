@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 _FOLDER: Final = Path(__file__).with_name("lua")
 _FIELD: Final = re.compile(r"^-- (KEYS|ARGV) +(.*(?:\n--  .*)*)", re.MULTILINE)
@@ -42,8 +42,8 @@ class Script(NamedTuple):
         return keys, arguments  # type: ignore[return-value]
 
 
-class Run(Protocol):
-    def __call__(self, script: Script, **values: Argument) -> Awaitable[list[str | int]]: ...
+Run = Callable[..., Awaitable[list[str | int]]]
+"""A function that runs a script with the values of its keys and arguments, by the names of the header."""
 
 
 def read_script(path: Path, prelude: str = "") -> Script:

@@ -57,9 +57,6 @@ from service.protocol.user import UserIdentity
 
 REGISTRY_SHARD: Final = "registry"
 
-SHARDS: Final = tuple(f"{number:03x}" for number in range(4096))
-"""The shards of all users."""
-
 LASTING_KINDS: Final = frozenset(
     {
         "user",

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from service.crypto.keyring import Keyring
+from service.gateway.access_record import SHARDS
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, UserIdentity, identify_user
@@ -32,7 +33,6 @@ from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Candidate, Item, Planned, plan_edit, plan_removal
 from service.registry.seed_file.read import load_seed, make_fingerprint
 from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_planned, record_totals
-from service.store.keys import SHARDS
 from service.store.registry.record_kind import split_parts
 from service.store.registry.store import RegistryStore
 from service.store.sessions.families import UserEnding

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from service.crypto.keyring import RefreshToken
-from service.gateway.access_record import access_key
+from service.gateway.access_record import SHARDS, access_key
 from service.observability.audit import record_event
 from service.protocol.client import Client, Lifetimes
 from service.protocol.scope import parse_realm
@@ -19,7 +19,7 @@ from service.protocol.token_form import RandomToken
 from service.protocol.user import Login, UserIdentity, UserNarrowing, identify_user
 from service.protocol.verdicts import SUCCESS_EVENTS, SpendRefusal, Success
 from service.store.client import StoreClient, load_script
-from service.store.keys import SHARDS, family_key, mark_key, user_key
+from service.store.keys import family_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family, parse_mark
 from service.store.user_index import list_records
 
