@@ -298,3 +298,12 @@ async def test_redis_outage_is_reported_in_the_stream_afterwards(own_redis: Redi
     stop(again.process)
 
     assert entries == [{"event": "events_lost", "count": 2}]
+
+
+async def test_shutdown_writes_waiting_events_and_counts(audit_stream: AuditStream, stream: RecordingStream) -> None:
+    audit_stream.start()
+    record_unknown_users(MAX_A_MINUTE + 5)
+    await audit_stream.close()
+
+    assert len(stream.entries) == MAX_A_MINUTE + 1
+    assert stream.entries[-1]["repeats"] == 5
