@@ -32,7 +32,7 @@ from tests.house.key_table import read_table
 from tests.invariants.operations import Operations
 from tests.store.filling import fill
 from tests.support.browser import Browser, authorization_url
-from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, UserCredentials, tokens_of
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials, tokens_of
 from tests.support.redis_users import WITHOUT_RIGHTS, find_allowed, find_refusals, read_rights
 from tests.support.servers import RedisServer, knows_users, server_binary
 
@@ -172,11 +172,9 @@ async def test_the_console_uses_all_that_it_was_granted(
         seed.write_text(SEED.read_text())
         await admin("seed", str(seed), "--force", "--prune", "--yes")
 
-        tokens, code = await use_every_feature(), await make_code(worker)
-        for token in (tokens["access_token"], tokens["refresh_token"], code):
+        tokens = await use_every_feature()
+        for token in (tokens["access_token"], tokens["refresh_token"]):
             await admin("token", "inspect", typed=token)
-        await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
-        await admin("token", "inspect", typed=code)
         await admin("token", "revoke", typed=tokens["access_token"])
         await admin("token", "revoke", typed=tokens["refresh_token"])
         await admin("token", "inspect", typed=tokens["refresh_token"])
