@@ -8,6 +8,7 @@ local GRACE_SLICES = 64
 local FAMILY = '^(2\n(%d+)\n%l\n(%d)\n' .. string.rep('([^\n]*)\n', 3) .. '(realm:[^\n]*)\n([^\n]*)\n)'
   .. string.rep('(%d+)\n', 5) .. '([^\n]*)\n' .. string.rep('(%d+)([^\n]*)\n', 2) .. '([^\n]*)(.*)$'
 local TOKEN = ' (%d+):(%-?%d+):(%d+):([%w_-]+)()'
+local FIRST_TOKEN = '^' .. TOKEN
 local SPENT = ' (%d+):(%-?%d+)'
 
 -- Returns the family, or nil if there is none.
@@ -100,7 +101,7 @@ end
 local function forget_tokens(family, list, now_ms, grace_ms)
   local start, keys = 1, {}
   while true do
-    local generation, issued, lives, digest, after = string.match(list.text, '^' .. TOKEN, start)
+    local generation, issued, lives, digest, after = string.match(list.text, FIRST_TOKEN, start)
     if not digest or list.count <= MOST_TOKENS and now_ms - family.created_ms < issued + lives then break end
     if list == family.tokens then keep_time(family, generation, issued, now_ms, grace_ms) end
     keys[#keys + 1] = key_of('access', digest)
