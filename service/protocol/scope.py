@@ -6,6 +6,7 @@ Clauses: RFC 6749 §3.3, SPEC §2.2, §5.4
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -19,6 +20,9 @@ ROLES: Final = ("enduser", "organisation", "admin", "partner", "device", "ordere
 
 SCOPE_ITEMS: Final = (*(f"realm:{realm}" for realm in REALMS), *(f"role:{role}" for role in ROLES))
 """All items that a scope can have, in the order of the canonical text."""
+
+MAX_GRANTED_SCOPES: Final = len(REALMS) << len(ROLES)
+"""The number of scopes that can be granted: one realm and any roles."""
 
 _MAX_ITEMS: Final = len(SCOPE_ITEMS)
 """A scope with more items repeats one or has an unknown one."""
@@ -72,6 +76,7 @@ def parse_scope(text: str) -> Scope:
     return Scope(frozenset(found))
 
 
+@lru_cache(MAX_GRANTED_SCOPES)
 def parse_realm(granted: str) -> str:
     """Return the realm of a granted scope, which always has exactly one. Raises ValueError for any other text."""
     (realm,) = [item[6:] for item in granted.split(" ") if item.startswith("realm:")]
