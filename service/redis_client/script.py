@@ -34,7 +34,7 @@ class Script(NamedTuple):
 
     def bind(self, values: Mapping[str, Argument]) -> tuple[list[str], list[str | int]]:
         """Return the keys and the arguments in the order of the header. Raises KeyError if one is missing."""
-        keys, arguments = [values[name] for name in self.keys], [values[name] for name in self.arguments]
+        keys, arguments = [*map(values.__getitem__, self.keys)], [*map(values.__getitem__, self.arguments)]
         if self.key_list:
             keys += values[self.key_list]  # type: ignore[arg-type]
         if self.argument_list:
