@@ -10,11 +10,10 @@ import redis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from service.crypto.keyring import make_access_token, make_browser_session, make_first_refresh_token, make_random_token
+from service.crypto.keyring import make_access_token, make_first_refresh_token, make_random_token
 from service.gateway.access_record import access_key, parse_grant
 from service.redis_client.deadline import StoreUnavailable
 from service.store import records
-from service.store.browsers import browser_sessions
 from service.store.keys import code_key, ended_key, family_key, redeemed_key
 from service.store.registry.clients import CLIENTS
 from service.store.registry.realms import REALMS
@@ -57,7 +56,7 @@ PARSERS: dict[str, tuple[Parse, bytes]] = {
     "family": (records.parse_family, FAMILY),
     "tombstone": (records.parse_tombstone, TOMBSTONE),
     "consent": (records.parse_consent, CONSENT),
-    "browser session": (lambda record: browser_sessions._parse_session(make_browser_session("0a3"), record), SESSION),
+    "browser session": (records.parse_browser_session, SESSION),
     "client": (CLIENTS.parse, CLIENT),
     "user": (lambda record: USERS.parse((record, b"r1")), USER),
     "user's revision": (lambda revision: USERS.parse((USER, revision)), b"r1"),

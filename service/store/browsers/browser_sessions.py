@@ -19,24 +19,18 @@ _END: Final = load_script("browsers/end_browser_session")
 
 
 class BrowserSession(NamedTuple):
-    """A live browser session and the user who logged in.
+    """A live browser session and its record.
 
-    `login` stays the same when the user logs in again in the same browser. `shown_name` is the user's display name at
-    the identity provider; it is empty in realm main. `created_ms` is the Redis time of the login, and `lifetime_ms` the
-    time from then to the session's end.
+    `login` of the record stays the same when the user logs in again in the same browser. `name` of the record is the
+    user's display name at the identity provider; it is empty in realm main.
     """
 
     name: RandomToken
-    realm: str
-    username: str
-    login: str
-    shown_name: str
-    created_ms: int
-    lifetime_ms: int
+    record: BrowserSessionRecord
 
     @property
     def identity(self) -> UserIdentity:
-        return identify_user(self.realm, self.username)
+        return identify_user(self.record.realm, self.record.username)
 
 
 class BrowserSessions:
@@ -82,7 +76,7 @@ class BrowserSessions:
         The scripts that act on a session also check that no revokeAll covers it.
         """
         record = await self._redis.read("GET", browser_key(name.shard, name.digest))
-        return None if record is None else _parse_session(name, record)
+        return None if record is None else BrowserSession(name, parse_browser_session(record))
 
     async def end(self, name: RandomToken) -> None:
         await self._redis.run(_END, browser_key=browser_key(name.shard, name.digest), browser_digest=name.digest)
@@ -104,9 +98,3 @@ class BrowserSessions:
         """
         live, is_cut = await list_records(self._redis, identity, "browser", most, parse_browser_session)
         return sorted(live, key=lambda pair: pair[1].created_ms, reverse=True), is_cut
-
-
-def _parse_session(name: RandomToken, record: bytes) -> BrowserSession:
-    found = parse_browser_session(record)
-    lifetime_ms = found.expires_ms - found.created_ms
-    return BrowserSession(name, found.realm, found.username, found.login, found.name, found.created_ms, lifetime_ms)

@@ -126,8 +126,8 @@ class AuthorizationPages(PageSteps):
         """
         force_login = max_login_age_ms is not None
         session = await self.find_session(request)
-        if session is not None and session.realm in realms and await self._is_recent(session, max_login_age_ms):
-            user = await self.logins.find_user(session.realm, session.username)
+        if session is not None and session.record.realm in realms and await self._is_recent(session, max_login_age_ms):
+            user = await self.logins.find_user(session.record.realm, session.record.username)
             force_login |= user is None
             if user is not None:
                 try:
@@ -142,7 +142,7 @@ class AuthorizationPages(PageSteps):
         """Return True if the session's login is at most this old. 0 counts as too old for every login."""
         if not max_login_age_ms:
             return max_login_age_ms is None
-        return await self.families.read_clock_ms() - session.created_ms <= max_login_age_ms
+        return await self.families.read_clock_ms() - session.record.created_ms <= max_login_age_ms
 
     async def get_login(self, request: Request) -> Response:
         """Raise PageRefusal, whose page asks the person to start again: this address takes submitted forms only."""

@@ -104,11 +104,11 @@ class ConsentPages(PageSteps):
         if name is None or consent is None:
             raise PageRefusal("expired", "consent_expired")
         self.pages.use_language(request, consent.consent_request.request.language)
-        if consent.login != session.login:
+        if consent.login != session.record.login:
             raise PageRefusal("expired", "consent_of_another_session")
         if consent.answer and not answered_too:
             raise PageRefusal("answered", "consent_answered")
-        user = await self.logins.find_user(session.realm, session.username)
+        user = await self.logins.find_user(session.record.realm, session.record.username)
         if user is None:
             raise PageRefusal("signed_out", "user_without_login")
         consent_request = consent.consent_request
@@ -116,7 +116,7 @@ class ConsentPages(PageSteps):
         return OpenConsent(name, consent_request, client, session, user)
 
     def _check_form(self, consent: OpenConsent, csrf: str) -> None:
-        if not self.browsers.verify_csrf(csrf, "consent", consent.session.login, consent.name.text):
+        if not self.browsers.verify_csrf(csrf, "consent", consent.session.record.login, consent.name.text):
             raise PageRefusal("forged", "consent_form_forged")
 
     async def _allow(self, request: Request, consent: OpenConsent) -> Response:
@@ -142,7 +142,7 @@ class ConsentPages(PageSteps):
     async def _render(self, request: Request, consent: OpenConsent) -> Response:
         consent_request, client, user = consent.consent_request, consent.client, consent.user
         redirect_uri = consent_request.request.return_address.redirect_uri
-        csrf = self.browsers.sign_form("consent", consent.session.login, consent.name.text)
+        csrf = self.browsers.sign_form("consent", consent.session.record.login, consent.name.text)
         provider = None
         if user.realm != MAIN_REALM:
             provider = (await self.logins.get_external_realm(user.realm)).label
@@ -154,7 +154,7 @@ class ConsentPages(PageSteps):
             csrf=csrf,
             client_name=client.client_name or client.client_id,
             username=user.username,
-            name=user.name or consent.session.shown_name,
+            name=user.name or consent.session.record.name,
             provider=provider,
             roles=parse_scope(consent_request.scope).roles,
             lifetime=self._describe_lifetime(self.pages.get_language(request), client),

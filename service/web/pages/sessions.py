@@ -91,11 +91,11 @@ class SessionsPages(PageSteps):
             "sessions.html",
             status=status,
             notice=language.text("login.notice_password_changed") if is_changed else None,
-            has_password=session.realm == MAIN_REALM,
+            has_password=session.record.realm == MAIN_REALM,
             password_errors=password_errors,
             password_hint=language.count("password.hint", self.settings.min_password_characters),
-            username=session.username,
-            name=session.shown_name,
+            username=session.record.username,
+            name=session.record.name,
             sessions=[await self._show(digest, family) for digest, family in found],
             more=more,
             browsers=sorted((_show_browser(*found, session) for found in browsers), key=lambda it: not it["is_this"]),
@@ -173,7 +173,7 @@ class SessionsPages(PageSteps):
 
     async def _find_session_of_user(self, request: Request) -> BrowserSession | None:
         session = await self.find_session(request)
-        if session is None or await self.logins.find_user(session.realm, session.username) is None:
+        if session is None or await self.logins.find_user(session.record.realm, session.record.username) is None:
             return None
         return session
 
@@ -187,12 +187,12 @@ class SessionsPages(PageSteps):
         Clauses: RFC 6749 §10.10, §10.12, RFC 6819 §4.4.1.8, §5.1.4.2.3, SPEC §3
         """
         fields, session = await self._read_form(request, PASSWORD_PARAMETERS)
-        if session.realm != MAIN_REALM:
+        if session.record.realm != MAIN_REALM:
             raise PageRefusal("forged", "realm_without_password")
-        listed = await self.logins.find_user(MAIN_REALM, session.username)
+        listed = await self.logins.find_user(MAIN_REALM, session.record.username)
         language, least = self.pages.get_language(request), self.settings.min_password_characters
         shown = listed.name if listed else ""
-        mistakes = await asyncio.to_thread(find_mistakes, language, fields, least, session.username, shown)
+        mistakes = await asyncio.to_thread(find_mistakes, language, fields, least, session.record.username, shown)
         if mistakes is not None:
             return await self._render(request, session, password_errors=mistakes)
         try:
@@ -205,7 +205,7 @@ class SessionsPages(PageSteps):
             page = await self._render(request, session, password_errors=errors, status=status)
             return add_retry_after(page, error)
         path = self.browsers.make_notice(request, "/sessions/", "password_changed")
-        remember_me = session.lifetime_ms > self.settings.login_session_ttl_ms
+        remember_me = session.record.expires_ms - session.record.created_ms > self.settings.login_session_ttl_ms
         response = await self.start_session(request, None, login, remember_me=remember_me, path=path)
         if response is None:
             raise SessionOver
@@ -218,11 +218,11 @@ class SessionsPages(PageSteps):
         Raises TemporarilyUnavailable if another request changed it since the check of the current password.
         """
         prefixes = get_prefixes(request)
-        with recording_login(request, realm=MAIN_REALM, client_id="", username=session.username):
+        with recording_login(request, realm=MAIN_REALM, client_id="", username=session.record.username):
             if not is_unicode_without_line_ends(fields["current"]):
                 raise InvalidGrant("password_wrong")
-            device = await self.authorization.get_device(request, session.username)
-            login = await self.logins.log_in(MAIN_REALM, session.username, fields["current"], prefixes, device)
+            device = await self.authorization.get_device(request, session.record.username)
+            login = await self.logins.log_in(MAIN_REALM, session.record.username, fields["current"], prefixes, device)
         password_hash = await self.passwords.run(hash_password, fields["new"], network=prefixes[-1].network)
         changed = await self.password_change.make(login, password_hash, address=get_peer(request.scope))
         if changed is None:
@@ -241,7 +241,7 @@ class SessionsPages(PageSteps):
 
 
 def _record(request: Request, event: str, session: BrowserSession, **fields: Any) -> None:
-    fields["username"], fields["realm"] = session.username, session.realm
+    fields["username"], fields["realm"] = session.record.username, session.record.realm
     record_request_event(request, event, **fields)
 
 
