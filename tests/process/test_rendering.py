@@ -1,8 +1,10 @@
 """The content of rendered pages: escaping, texts and colours. Other tests reach the pages over HTTP."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.config.settings import load_settings
 from service.protocol.scope import ROLES
 from service.web.pages.languages import TEMPLATES, load_languages
 from service.web.pages.rendering import Renderer, contrast
@@ -78,7 +81,8 @@ NAMES = frozenset(
 """Values that are a date, a flag or a text of ours, so that they cannot be hostile."""
 
 ENGLISH = load_languages()["en"]
-renderer = Renderer("Token Service", "#1f5fa8", "", has_logo=False)
+SETTINGS = load_settings({})
+renderer = Renderer(SETTINGS)
 
 
 class Page(HTMLParser):
@@ -135,7 +139,8 @@ def test_values_are_escaped_in_templates(template: str) -> None:
 @pytest.mark.parametrize("template", PAGES)
 @pytest.mark.parametrize("has_logo", [False, True])
 def test_the_name_that_the_operator_chose_is_escaped_too(template: str, has_logo: bool) -> None:
-    plain, hostile = (Renderer(name, "#1f5fa8", "", has_logo=has_logo) for name in ("Token Service", HOSTILE))
+    chosen = replace(SETTINGS, page_logo=Path("logo.svg") if has_logo else None)
+    plain, hostile = (Renderer(replace(chosen, page_name=name)) for name in ("Token Service", HOSTILE))
 
     page = Page(hostile.render(ENGLISH, template, **CONTEXTS[template]))
 
@@ -175,7 +180,7 @@ def test_a_template_has_no_words_of_its_own(template: str) -> None:
 
 
 def test_our_links_begin_with_the_path_of_the_web_url() -> None:
-    placed = Renderer("Token Service", "#1f5fa8", "/login", has_logo=True)
+    placed = Renderer(replace(SETTINGS, web_url="https://example.com/login", page_logo=Path("logo.svg")))
     page = Page(placed.render(ENGLISH, "start.html", **CONTEXTS["start.html"]))
 
     assert re.fullmatch(r"/login/authorization/assets/page\.css\?v=[0-9a-f]{12}", placed.stylesheet_path)
@@ -232,7 +237,7 @@ COLOURS = st.binary(min_size=3, max_size=3).map(lambda channels: f"#{channels.he
 
 def list_themes(accent: str) -> list[dict[str, str]]:
     """Return the colours of the light and of the dark theme, as a browser reads them from the stylesheet."""
-    stylesheet = Renderer("Token Service", accent, "", has_logo=False).stylesheet.decode()
+    stylesheet = Renderer(replace(SETTINGS, page_accent=accent)).stylesheet.decode()
     blocks = re.findall(r":root {(.*?)}", stylesheet, re.DOTALL)
     light, dark = (dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", blocks[i] + blocks[i + 2])) for i in (0, 1))
     return [light, dark]

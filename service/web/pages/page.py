@@ -76,14 +76,7 @@ class Pages:
     def __init__(self, settings: Settings) -> None:
         web = urlsplit(settings.web_url)
         self.web_path = web.path
-        self.renderer = Renderer(
-            settings.page_name,
-            settings.page_accent,
-            web.path,
-            has_logo=settings.page_logo is not None,
-            help_url=settings.page_help_url,
-            register_url=settings.page_register_url,
-        )
+        self.renderer = Renderer(settings)
         self.transport_headers = _HSTS if web.scheme == "https" and not is_loopback(web.hostname or "") else {}
         self._languages = load_languages()
         self._issuer = settings.base_url

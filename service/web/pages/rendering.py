@@ -12,9 +12,11 @@ import hashlib
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from jinja2 import DictLoader, Environment, StrictUndefined, Template
 
+from service.config.settings import Settings
 from service.web.pages.languages import TEMPLATES, Language
 
 CONTRAST: Final = 5.5  # WCAG requires 4.5; a little more is easier to read on a dark page
@@ -26,26 +28,18 @@ DARK_BEHIND: Final = "#191c22"
 
 
 class Renderer:
-    """The renderer of all pages, with the operator's name, colour (as #rrggbb), logo and links."""
+    """The renderer of all pages, with the operator's name, colour, logo and links."""
 
-    def __init__(
-        self,
-        service_name: str,
-        accent: str,
-        web_path: str,
-        *,
-        has_logo: bool,
-        help_url: str | None = None,
-        register_url: str | None = None,
-    ) -> None:
-        self.stylesheet = _make_stylesheet(accent).encode()
+    def __init__(self, settings: Settings) -> None:
+        web_path = urlsplit(settings.web_url).path
+        self.stylesheet = _make_stylesheet(settings.page_accent).encode()
         digest = hashlib.sha256(self.stylesheet).hexdigest()
         self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={digest[:12]}"
         self._shared: Mapping[str, Any] = {
-            "service_name": service_name,
-            "has_logo": has_logo,
-            "help_url": help_url,
-            "register_url": register_url,
+            "service_name": settings.page_name,
+            "has_logo": settings.page_logo is not None,
+            "help_url": settings.page_help_url,
+            "register_url": settings.page_register_url,
             "web_path": web_path,
             "stylesheet_path": self.stylesheet_path,
             "logo_path": f"{web_path}/authorization/assets/logo",
