@@ -178,16 +178,7 @@ class Metrics:
             self.lookups.labels(cache)
             self.misses.labels(cache)
 
-        self.buffers = (
-            self.request_tally,
-            self.request_spans,
-            self.client_token_tally,
-            self.client_refusal_tally,
-            self.redis_spans,
-            self.refresh_tally,
-            self.lookup_tally,
-            self.miss_tally,
-        )
+        self.buffers = [each for each in vars(self).values() if isinstance(each, CounterBuffer | HistogramBuffer)]
 
 
 @functools.cache
