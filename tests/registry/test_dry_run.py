@@ -1,12 +1,14 @@
 """A dry run reports what a load would do and writes nothing. Force also overwrites changes made elsewhere."""
 
+from collections import Counter
+
 import msgspec
 import pytest
 import redis
 
 from service.protocol.user import User
 from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.report import Change, Counts
+from service.registry.seed_file.report import Change
 from service.worker import Worker
 from tests.registry.contents import everything, find_alice, find_client
 from tests.registry.seeds import OTHER_HASH, SECRET_HASH, SeedText
@@ -72,7 +74,7 @@ async def test_force_overrides_other_changes(worker: Worker, seeding: Seeding) -
         ("alice@example.com", "update", ["disabled: true → false"]),
         ("bob@example.com", "add", []),
     ]
-    assert outcome.counts["clients"] == difference.counts["clients"] == Counts(updated=1, unchanged=1)
-    assert outcome.counts["users"] == difference.counts["users"] == Counts(added=1, updated=1)
+    assert outcome.counts["clients"] == difference.counts["clients"] == Counter(updated=1, unchanged=1)
+    assert outcome.counts["users"] == difference.counts["users"] == Counter(added=1, updated=1)
     assert shop == await find_client(worker, "web-shop")
     assert alice == msgspec.structs.replace(await find_alice(worker), revision=alice.revision)

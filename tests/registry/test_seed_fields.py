@@ -1,6 +1,7 @@
 """A seed writes the fields that were edited in the file, and never what the console changed in other fields."""
 
 import io
+from collections import Counter
 from dataclasses import dataclass
 
 import msgspec
@@ -11,7 +12,6 @@ from service.protocol.client import Client
 from service.protocol.user import User, identify_user
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
-from service.registry.seed_file.report import Counts
 from service.worker import Worker
 from tests.registry.contents import IDENTITY, everything, find_alice, find_client
 from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
@@ -126,8 +126,8 @@ async def test_edited_entry_does_not_restore_a_deleted_record(
     assert await worker.registry.users.find(IDENTITY) is None
     forced = await seeding.apply(parse_seed(EDITED.encode()), force=True)
     assert (forced.counts["clients"], forced.counts["users"]) == (
-        Counts(added=1, unchanged=1),
-        Counts(added=1, unchanged=1),
+        Counter(added=1, unchanged=1),
+        Counter(added=1, unchanged=1),
     )
     assert ((await find_client(worker, "web-shop")).client_name, (await find_alice(worker)).name) == ("Another",) * 2
 
@@ -165,7 +165,7 @@ async def test_pruning_keeps_disabled_external_users(worker: Worker, seeding: Se
     outcome = await seeding.apply(FIRST.seed, prune=True)
     found = await worker.registry.users.find(carol.identity)
 
-    assert outcome.counts["users"].removed == 0
+    assert outcome.counts["users"]["removed"] == 0
     assert found is not None
     assert found.disabled
     assert await worker.registry.seeds.find(carol.identity) is None

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
@@ -17,7 +16,7 @@ from service.admin.output import CommandRefused, Line, Output
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.plan import Act
 from service.registry.seed_file.read import load_seed
-from service.registry.seed_file.report import Change, Counts, Outcome
+from service.registry.seed_file.report import Outcome
 from service.registry.warnings import FOREIGN_KEY
 
 _MARKS: Final[dict[Act, tuple[str, str]]] = {
@@ -59,7 +58,7 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
 
 def _ask(output: Output, difference: Outcome, force: bool) -> None:
     """Ask before entries are removed, or changes of the console are undone. A terminal is asked if sessions end."""
-    removed = difference.sum("removed")
+    removed = difference.totals["removed"]
     written = difference.changes - removed
     if removed:
         output.ask(f"Remove {removed} entries that the file no longer has and end their sessions?")
@@ -71,29 +70,22 @@ def _ask(output: Output, difference: Outcome, force: bool) -> None:
 
 def _list_lines(difference: Outcome) -> Iterator[Line]:
     for change in difference.details:
-        colour = _MARKS[change.act][1]
-        yield _word(change), colour
+        mark, colour = _MARKS[change.act]
+        realm = f" of realm {change.realm}" if change.realm else ""
+        ends = "  (ends sessions)" if change.ends_sessions else ""
+        yield f"{mark} {change.kind} {change.name}{realm}{ends}", colour
         for field in change.fields:
             yield f"    {field}", colour
     yield f"✓ {_sum_up(difference)} Nothing was changed.", "green"
 
 
-def _word(change: Change) -> str:
-    mark, _ = _MARKS[change.act]
-    realm = f" of realm {change.realm}" if change.realm else ""
-    ends = "  (ends sessions)" if change.ends_sessions else ""
-    return f"{mark} {change.kind} {change.name}{realm}{ends}"
-
-
 def _sum_up(outcome: Outcome) -> str:
-    if not outcome.changes:
-        return "No changes."
-    kinds = outcome.counts.items()
-    return " ".join(f"{name.capitalize()}: {_word_counts(counts)}." for name, counts in kinds if counts.changes)
-
-
-def _word_counts(counts: Counts) -> str:
-    return ", ".join(f"{number} {name}" for name, number in msgspec.structs.asdict(counts).items() if number)
+    sentences = []
+    for kind, counts in outcome.counts.items():
+        if counts.total() > counts["unchanged"]:
+            numbers = ", ".join(f"{number} {done}" for done, number in counts.items() if number)
+            sentences.append(f"{kind.capitalize()}: {numbers}.")
+    return " ".join(sentences) or "No changes."
 
 
 def _counts(outcome: Outcome) -> dict[str, object]:

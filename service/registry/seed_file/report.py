@@ -5,7 +5,7 @@ Clauses: SPEC §6
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -55,29 +55,17 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     ends_sessions: bool = False
 
 
-class Counts(msgspec.Struct, kw_only=True):
-    """The numbers of entries of one kind. `removed` entries are no longer in the file; the others are."""
-
-    added: int = 0
-    updated: int = 0
-    removed: int = 0
-    unchanged: int = 0
-
-    @property
-    def changes(self) -> int:
-        return self.added + self.updated + self.removed
-
-
 class Outcome:
     """The result of applying a seed, or of a dry run, to which each planned change is added.
 
-    `ending` is the number of changes that end sessions. `is_whole` is False if an entry was left out. Only a dry run
-    has `details`.
+    `counts` are the numbers of entries by kind and by what was done. `removed` entries are no longer in the file; the
+    others are. `ending` is the number of changes that end sessions. `is_whole` is False if an entry was left out. Only
+    a dry run has `details`.
     """
 
     def __init__(self, seed: Seed) -> None:
-        sections = {"realms": seed.realms, "clients": seed.clients, "users": seed.users}
-        self.counts = {name: Counts(unchanged=len(entries)) for name, entries in sections.items()}
+        sizes = {"realms": len(seed.realms), "clients": len(seed.clients), "users": len(seed.users)}
+        self.counts = {name: Counter(added=0, updated=0, removed=0, unchanged=size) for name, size in sizes.items()}
         self.details: list[Change] = []
         self.ending = 0
         self.is_whole = True
@@ -86,11 +74,12 @@ class Outcome:
 
     @property
     def changes(self) -> int:
-        return sum(counts.changes for counts in self.counts.values())
+        return sum(counts.total() - counts["unchanged"] for counts in self.counts.values())
 
-    def sum(self, name: str) -> int:
-        """Return a number over all kinds of entries, such as `removed`."""
-        return sum(getattr(counts, name) for counts in self.counts.values())
+    @property
+    def totals(self) -> Counter[str]:
+        """The numbers over all kinds of entries."""
+        return sum(self.counts.values(), Counter())
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -104,8 +93,8 @@ class Outcome:
         if act is None:
             return
         counts = self.counts[f"{item.kind}s"]
-        setattr(counts, _COUNTS[act], getattr(counts, _COUNTS[act]) + 1)
-        counts.unchanged -= act != "remove"
+        counts[_COUNTS[act]] += 1
+        counts["unchanged"] -= act != "remove"
         self.ending += planned.ending is not None
         for warning in _list_record_warnings(planned):
             self._names[warning].append(item.name)
@@ -120,29 +109,24 @@ def record_planned(planned: Planned, actor: str, *, force: bool) -> None:
 def record_totals(outcome: Outcome, actor: str) -> None:
     """Record one event with the totals of the seed, if the seed changed anything."""
     if outcome.changes:
-        record_event("seed_applied", **{name: outcome.sum(name) for name in _COUNTS.values()}, actor=actor)
+        record_event("seed_applied", **{name: outcome.totals[name] for name in _COUNTS.values()}, actor=actor)
 
 
 def describe(planned: Planned) -> Change:
     """Return the change without secrets. The act must not be None."""
     assert planned.act is not None
-    fields = dict[str, FieldChange]()
+    item, fields = planned.item, dict[str, FieldChange]()
     if planned.old is not None and planned.new is not None:
         for change in _compare(planned.old, planned.new):
             fields.setdefault(change.field, change)
     return Change(
-        kind=planned.item.kind,
-        name=planned.item.name,
+        kind=item.kind,
+        name=item.name,
         act=planned.act,
-        realm=_get_realm(planned),
+        realm=item.identity.realm if item.identity else "",
         fields=tuple(fields.values()),
         ends_sessions=planned.ending is not None,
     )
-
-
-def _get_realm(planned: Planned) -> str:
-    user = planned.new or planned.old
-    return user.realm if isinstance(user, User) else ""
 
 
 def _list_seed_warnings(seed: Seed) -> Iterator[str]:
