@@ -145,7 +145,7 @@ class Seeding:
                 plan = partial(self._plan, batch, force, dict[str | UserIdentity, str](), threads)
                 await asyncio.sleep(pause)
                 planned, pause = await plan(), 0.0
-                if not is_dry and any(each.is_written for each in planned):
+                if not is_dry and any(each.act or each.applied is not None for each in planned):
                     async with self._registry.make_lock() as lock:
                         planned = await plan()
                         await self._write(planned, lock)
@@ -196,10 +196,9 @@ class Seeding:
         made = await keep_or_hash_all(secrets, threads)
         hashes.update(zip((each.item.seed_name for each in missing), made, strict=True))
         unlisted = await self._list_unlisted(candidates)
-        names = [each.item.seed_name for each in candidates]
         return [
-            each.plan(self._keyring, hashes.get(name), unlisted.get(name))
-            for each, name in zip(candidates, names, strict=True)
+            each.plan(self._keyring, hashes.get(each.item.seed_name), unlisted.get(each.item.seed_name))
+            for each in candidates
         ]
 
     async def _list_unlisted(self, candidates: Sequence[Candidate]) -> dict[str | UserIdentity, User]:

@@ -88,10 +88,6 @@ class Planned(NamedTuple):
     ending: EndReason | None = None
     trouble: str = ""
 
-    @property
-    def is_written(self) -> bool:
-        return self.act is not None or self.applied is not None
-
 
 def _read_applied(form: type[msgspec.Struct], stored: str) -> tuple[dict[str, Any], str]:
     """Return the members of an entry as last applied, and an empty text or why they cannot be read."""
