@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.crypto.keyring import Keyring, RefreshToken
+from service.crypto.keyring import Keyring
 from service.gateway.lookup import BearerLookup
 from service.observability.metrics import CacheCounts
 from service.protocol.bearer import AccessGrant
@@ -35,6 +35,9 @@ class IntrospectionEndpoint:
     issuer: str
 
     async def post(self, request: Request) -> Response:
+        return render_json(await self._introspect(request))
+
+    async def _introspect(self, request: Request) -> Introspection:
         """Describe the token. Nothing is changed. The hint is not needed, because the token shows its own type.
 
         Clauses: RFC 7662 §2.1, §2.2 (what the caller may not see is not active), §2.3
@@ -45,47 +48,32 @@ class IntrospectionEndpoint:
         check_introspection(caller.client)
         refresh_token = self.keyring.parse_refresh_token(form["token"])
         if refresh_token is None:
-            return render_json(await self._describe_access_token(form["token"]))
-        may_see = caller.client.introspect == "all"
-        return render_json(await self._describe_refresh_token(refresh_token) if may_see else INACTIVE)
+            self.counts.count_lookup()
+            grant = await self.bearer.lookup(form["token"])
+            return self._describe("access_token", grant, grant.issued_at_ms, grant.expires_at_ms) if grant else INACTIVE
+        family = await self.families.find_live(refresh_token) if caller.client.introspect == "all" else None
+        # A refresh token was issued at the last refresh, which spent the generation before it.
+        return self._describe("refresh_token", family, family.used_ms, family.expires_ms) if family else INACTIVE
 
-    async def _describe_access_token(self, token: str) -> Introspection:
-        self.counts.count_lookup()
-        grant = await self.bearer.lookup(token)
-        if grant is None:
-            return INACTIVE
-        return describe_token("access_token", grant, grant.issued_at_ms, grant.expires_at_ms, self.issuer)
+    def _describe(
+        self, token_use: TokenUse, grant: AccessGrant | FamilyRecord, issued_at_ms: int, expires_at_ms: int
+    ) -> Introspection:
+        """Return the response for a live token.
 
-    async def _describe_refresh_token(self, refresh_token: RefreshToken) -> Introspection:
-        """Describe a refresh token if it is live.
+        Only an access token has a token_type, which states how to use the token at an API.
 
-        Its time of issue is the last refresh, which spent the generation before it.
+        Clauses: RFC 6749 §7.1, RFC 7662 §2.2
         """
-        family = await self.families.find_live(refresh_token)
-        if family is None:
-            return INACTIVE
-        return describe_token("refresh_token", family, family.used_ms, family.expires_ms, self.issuer)
-
-
-def describe_token(
-    token_use: TokenUse, grant: AccessGrant | FamilyRecord, issued_at_ms: int, expires_at_ms: int, issuer: str
-) -> Introspection:
-    """Return the response for a live token.
-
-    Only an access token has a token_type, which states how to use the token at an API.
-
-    Clauses: RFC 6749 §7.1, RFC 7662 §2.2
-    """
-    return Introspection(
-        active=True,
-        scope=grant.scope,
-        client_id=grant.client_id,
-        username=grant.username,
-        realm=parse_realm(grant.scope),
-        token_type="Bearer" if token_use == "access_token" else "",
-        token_use=token_use,
-        exp=expires_at_ms // 1000,
-        iat=issued_at_ms // 1000,
-        sub=grant.subject,
-        iss=issuer,
-    )
+        return Introspection(
+            active=True,
+            scope=grant.scope,
+            client_id=grant.client_id,
+            username=grant.username,
+            realm=parse_realm(grant.scope),
+            token_type="Bearer" if token_use == "access_token" else "",
+            token_use=token_use,
+            exp=expires_at_ms // 1000,
+            iat=issued_at_ms // 1000,
+            sub=grant.subject,
+            iss=self.issuer,
+        )
