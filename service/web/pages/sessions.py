@@ -6,7 +6,6 @@ Clauses: RFC 6749 §10.2, RFC 6819 §5.1.3, SPEC §3, §4.4
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -32,8 +31,7 @@ from service.web.request.client_address import get_peer, get_prefixes
 from service.web.request.reading import read_form
 from service.web.request.security_events import record_request_event, recording_login
 
-PASSWORD_PARAMETERS: Final = frozenset({"csrf", "current", "new", "repeated"})
-SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session", "browser"})
+SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session", "browser", "current", "new", "repeated"})
 MAX_SHOWN: Final = 100
 
 _FORCES_LOGIN: Final[tuple[Notice, ...]] = ("signed_out_here", "signed_out_everywhere", "login_not_admitted")
@@ -151,14 +149,12 @@ class SessionsPages(PageSteps):
         self.browsers.remove_session_cookie(response)
         return response
 
-    async def _read_form(
-        self, request: Request, known: Collection[str] = SESSIONS_PARAMETERS
-    ) -> tuple[Form, BrowserSession]:
+    async def _read_form(self, request: Request) -> tuple[Form, BrowserSession]:
         """Return the form and the browser session that sent it.
 
         Raises SessionOver if the session has ended, or PageRefusal if the form did not come from its page.
         """
-        fields = await read_form(request, known)
+        fields = await read_form(request, SESSIONS_PARAMETERS)
         session = await self._get_session(request)
         if not self.browsers.verify_csrf(fields.get("csrf", ""), "sessions", session.name.text):
             raise PageRefusal("forged", "sessions_form_forged")
@@ -186,7 +182,7 @@ class SessionsPages(PageSteps):
 
         Clauses: RFC 6749 §10.10, §10.12, RFC 6819 §4.4.1.8, §5.1.4.2.3, SPEC §3
         """
-        fields, session = await self._read_form(request, PASSWORD_PARAMETERS)
+        fields, session = await self._read_form(request)
         if session.record.realm != MAIN_REALM:
             raise PageRefusal("forged", "realm_without_password")
         listed = await self.logins.find_user(MAIN_REALM, session.record.username)
