@@ -49,9 +49,6 @@ class Finding(NamedTuple):
     says: str
 
 
-_GOOD_KEY: Final = Finding("good", _SECRET_KEY, "right for this store")
-
-
 @command(console, "doctor", examples=("doctor", "doctor --json"))
 async def doctor(context: AdminContext, output: Output) -> None:
     """Check store, records and settings for problems. The exit status is 1 if something must be fixed."""
@@ -70,10 +67,10 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     """Return the findings in the order in which problems should be fixed."""
     works = f"{context.settings.store_name} answers, takes writes and runs the service's scripts"
     obstacles = (await find_obstacle(context.redis), await find_write_obstacle(context.redis))
-    findings = [Finding("trouble", "Redis", obstacle) for obstacle in obstacles if obstacle]
-    findings = findings or [Finding("good", "Redis", works)]
+    findings = _or_good("Redis", works, _find(*((each, "trouble", "Redis", each) for each in obstacles)))
     is_foreign = await context.secret_keys.are_foreign()
-    findings.append(Finding("trouble", _SECRET_KEY, FOREIGN_KEY) if is_foreign else _GOOD_KEY)
+    foreign = _find((is_foreign, "trouble", _SECRET_KEY, FOREIGN_KEY))
+    findings += _or_good(_SECRET_KEY, "right for this store", foreign)
     servers = await context.redis.read_info("default")
     if servers:
         found = look_at_servers(servers, needs_replicas=make_redis_url(context.settings).kind != "single")
@@ -94,7 +91,7 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     return findings
 
 
-def _or_good(subject: str, says: str, findings: Iterable[Finding]) -> Sequence[Finding]:
+def _or_good(subject: str, says: str, findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings, or one of level `good` if there are none."""
     return list(findings) or [Finding("good", subject, says)]
 
