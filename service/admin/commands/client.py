@@ -21,14 +21,6 @@ from service.registry.editor import replacing
 from service.registry.seed_file.entries import LIFETIMES, read_lifetime
 from service.registry.warnings import list_client_warnings
 
-_WITHOUT_SECRET: Final[dict[str, Any]] = {
-    "client_secret_hash": None,
-    "has_short_secret": False,
-    "previous_secret_hash": None,
-    "previous_secret_until_ms": 0,
-}
-"""The fields of a public client's record."""
-
 
 @console.group("client")
 def clients() -> None:
@@ -234,7 +226,9 @@ def _change(old: Client, options: Mapping[str, Any]) -> Client:
     if options["introspect_all"]:
         new = msgspec.structs.replace(new, introspect="all")
     if options["public"]:
-        new = msgspec.structs.replace(new, **_WITHOUT_SECRET)
+        new = msgspec.structs.replace(
+            new, client_secret_hash=None, has_short_secret=False, previous_secret_hash=None, previous_secret_until_ms=0
+        )
     new = msgspec.structs.replace(new, **{name: None for name in LIFETIMES if options.get(f"no_{name}")})
     validate_client(new)
     return new
