@@ -131,16 +131,11 @@ class Worker(Components):
         # The first dummy check takes twice as long, so it is done before a user waits for one.
         await self.passwords.run(verify_dummy_password)
         self.keyring.is_in_use = False
-        seeding = asyncio.create_task(self.seed_keeper.keep_applied())
+        tasks = [asyncio.create_task(self.seed_keeper.keep_applied())]
         with suppress(TimeoutError):
-            async with asyncio.timeout(SEED_START_SECONDS):
-                await self.seed_keeper.was_tried.wait()
-        works = (
-            self.keep_pending_revocations_run(),
-            self.keep_sessions_counted(),
-            self.keep_metrics_flushed(),
-        )
-        tasks = [seeding, *(asyncio.create_task(work) for work in works)]
+            await asyncio.wait_for(self.seed_keeper.was_tried.wait(), SEED_START_SECONDS)
+        for work in (self.keep_pending_revocations_run, self.keep_sessions_counted, self.keep_metrics_flushed):
+            tasks.append(asyncio.create_task(work()))
         try:
             yield
             for task in tasks:
