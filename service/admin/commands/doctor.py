@@ -67,10 +67,9 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     """Return the findings in the order in which problems should be fixed."""
     works = f"{context.settings.store_name} answers, takes writes and runs the service's scripts"
     obstacles = (await find_obstacle(context.redis), await find_write_obstacle(context.redis))
-    findings = _or_good("Redis", works, _find(*((each, "trouble", "Redis", each) for each in obstacles)))
+    findings = _or_good("Redis", works, (Finding("trouble", "Redis", each) for each in obstacles if each))
     is_foreign = await context.secret_keys.are_foreign()
-    foreign = _find((is_foreign, "trouble", _SECRET_KEY, FOREIGN_KEY))
-    findings += _or_good(_SECRET_KEY, "right for this store", foreign)
+    findings += _or_good(_SECRET_KEY, "right for this store", _find((is_foreign, "trouble", _SECRET_KEY, FOREIGN_KEY)))
     servers = await context.redis.read_info("default")
     if servers:
         found = look_at_servers(servers, needs_replicas=make_redis_url(context.settings).kind != "single")
