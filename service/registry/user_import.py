@@ -21,14 +21,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from service.crypto.hash_kinds import digest_hash
 from service.observability.audit import record_event
-from service.protocol.user import User, UserIdentity, UserNarrowing, find_user_narrowing
+from service.protocol.user import User, UserNarrowing, find_user_narrowing
 from service.registry.editor import ChangeRefused
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.record_changes import record_change
@@ -50,20 +50,11 @@ MAX_MISTAKES: Final = 10_000
 _read_object: Final = msgspec.json.Decoder(dict).decode
 
 
-class Line(NamedTuple):
-    """A line without mistakes. Lines are numbered from 1 on."""
+Line = tuple[int, UserChange]
+"""A line without mistakes, with its number. Lines are numbered from 1 on."""
 
-    number: int
-    change: UserChange
-
-
-class PlannedUser(NamedTuple):
-    """A change with both records. `old` is None if the user is added. `ending` is why the user's sessions end."""
-
-    identity: UserIdentity
-    old: User | None
-    new: User
-    ending: UserNarrowing | None
+PlannedUser = tuple[User | None, User, UserNarrowing | None]
+"""The record until now, or None if the user is added; the new record; and why the user's sessions end, if they do."""
 
 
 @dataclass(slots=True)
@@ -90,12 +81,10 @@ class UserImport:
                 first = first_lines.setdefault(hash(change.identity.subject), number)
                 if first != number:
                     mistakes[f"line {number}: username"] = f"is already named in line {first}"
-            no_password = [line for line in batch if not line.change.names_password]
-            users = await self._registry.users.find_many([line.change.identity for line in no_password])
-            new = (line for line, user in zip(no_password, users, strict=True) if user is None)
-            mistakes |= {
-                f"line {line.number}: password": "is missing (or password_hash); the user is new" for line in new
-            }
+            no_password = [(number, change.identity) for number, change in batch if not change.names_password]
+            users = await self._registry.users.find_many([identity for _, identity in no_password])
+            new = (number for (number, _), user in zip(no_password, users, strict=True) if user is None)
+            mistakes |= {f"line {number}: password": "is missing (or password_hash); the user is new" for number in new}
             self.total += len(batch)
             on_progress(self.total)
         if mistakes:
@@ -115,7 +104,7 @@ class UserImport:
         mistakes, done = Mistakes(), 0
         try:
             async for batch, planned in self._run(mistakes):
-                for _, old, new, ending in planned:
+                for old, new, ending in planned:
                     if ending or counts["added"] + counts["updated"] < MAX_REPORTED:
                         record_change(old, new, actor=actor, reason="import")
                     counts["added" if old is None else "updated"] += 1
@@ -146,9 +135,9 @@ class UserImport:
                     await asyncio.sleep(next_write - clock())
                     async with self._registry.make_lock() as lock:
                         planned = await plan()
-                        endings = [UserEnding.of(each.identity, each.ending) for each in planned if each.ending]
+                        endings = [UserEnding.of(new.identity, ending) for _, new, ending in planned if ending]
                         await self._registry.add_pending_users(endings)
-                        await self._registry.users.put_many([each[:3] for each in planned])
+                        await self._registry.users.put_many([(new.identity, old, new) for old, new, _ in planned])
                         await self._pending_revocations.run_user_revocations(lock)
                     next_write = clock() + self.batch_pause_seconds
                 yield batch, planned
@@ -180,13 +169,13 @@ class UserImport:
                 mistakes[place] = f"expected a JSON object in UTF-8: {error}"
                 continue
             if change is not None and len(mistakes) == count:
-                yield Line(number, change)
+                yield number, change
 
     async def _plan(
         self, lines: Sequence[Line], threads: ThreadPoolExecutor, hashes: dict[int, str]
     ) -> list[PlannedUser]:
         """Return the changes that the lines make now. `hashes` holds hashes that were made before, by line."""
-        olds = await self._registry.users.find_many([line.change.identity for line in lines])
+        olds = await self._registry.users.find_many([change.identity for _, change in lines])
         secrets = {
             number: (change.entry.password, old.password_hash if old else None)
             for (number, change), old in zip(lines, olds, strict=True)
@@ -199,7 +188,7 @@ class UserImport:
                 raise ChangeRefused(f"line {number}: the user was deleted during the import; repeat the import")
             new = _remember_hash(old, change.apply(old, hashes.get(number)), change.entry.password_hash)
             if new != old:
-                planned.append(PlannedUser(change.identity, old, new, find_user_narrowing(old, new) if old else None))
+                planned.append((old, new, find_user_narrowing(old, new) if old else None))
         return planned
 
 
