@@ -47,8 +47,7 @@ def check_realm(entry: RealmEntry, at: str, mistakes: Mistakes) -> None:
     needed = ("authorization_endpoint", "token_endpoint")
     for name in ("issuer", *needed, *sources):
         address = getattr(entry, name)
-        mistake = find_server_mistake(address) if address else None
-        if mistake is not None:
+        if address and (mistake := find_server_mistake(address)):
             note(f"{at}{name}", mistake)
     if not is_vschar(entry.client_id):
         note(f"{at}client_id", "expected printable ASCII characters")
@@ -93,8 +92,7 @@ def check_client(entry: ClientEntry, at: str, mistakes: Mistakes) -> None:
             note(f"{at}{name}", f"only a client with a secret may {what}")
     for name, find_mistake in (("redirect_uris", find_uri_mistake), ("cors_origins", find_origin_mistake)):
         for index, uri in enumerate(getattr(entry, name)):
-            mistake = find_mistake(uri)
-            if mistake is not None:
+            if mistake := find_mistake(uri):
                 note(f"{at}{name}[{index}]", mistake)
     if AUTHORIZATION_CODE in entry.grant_types and not entry.redirect_uris:
         note(f"{at}redirect_uris", "the grant authorization_code needs at least one")
