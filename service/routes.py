@@ -44,7 +44,10 @@ def make_routes(worker: Worker) -> list[Route]:
     base_path = urlsplit(worker.settings.base_url).path
     prefixes = list_prefixes(worker.settings)
     api = [route for prefix in prefixes for route in _make_api_routes(worker, prefix)]
-    return api + _make_metadata_routes(worker, base_path) + _make_page_routes(worker)
+    metadata = MetadataEndpoint(worker.logins, worker.settings, load_languages())
+    paths = sorted(metadata_paths(base_path))
+    described = [Route(path, metadata.get, methods=["GET"], name="metadata") for path in paths]
+    return api + described + _make_page_routes(worker)
 
 
 def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
@@ -130,8 +133,3 @@ def _make_login_handlers(worker: Worker, pages: Pages, browsers: BrowserCookies)
         "/sessions/end-all": {"POST": sessions.end_all},
         "/sessions/sign-out": {"POST": sessions.sign_out},
     }
-
-
-def _make_metadata_routes(worker: Worker, base_path: str) -> list[Route]:
-    metadata = MetadataEndpoint(worker.logins, worker.settings, load_languages())
-    return [Route(path, metadata.get, methods=["GET"], name="metadata") for path in sorted(metadata_paths(base_path))]

@@ -83,9 +83,8 @@ class SeedKeeper:
             log.exception("the seed file could not be applied and will be tried again")
         else:
             for warning in outcome.warnings:
-                log.warning("the seed file %s: %s", self._settings.seed_file, warning)
-            changes = outcome.changes
-            log.info("the seed file %s is in force; entries added or updated: %d", self._settings.seed_file, changes)
+                log.warning("the seed file %s: %s", file, warning)
+            log.info("the seed file %s is in force; entries added or updated: %d", file, outcome.changes)
             self._is_applied, self._trouble = True, ""
 
     def _note_progress(self, done: int, of: int) -> None:

@@ -16,13 +16,8 @@ from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import OriginCache
 from service.web.request.reading import list_header_values
 
-_MAX_AGE_SECONDS: Final = 600
 _MAX_ORIGIN_CHARACTERS: Final = 300
-_PREFLIGHT_HEADERS: Final = {
-    "Access-Control-Max-Age": str(_MAX_AGE_SECONDS),
-    "Vary": "Origin",
-    **NO_STORE_HEADERS,
-}
+_PREFLIGHT_HEADERS: Final = {"Access-Control-Max-Age": "600", "Vary": "Origin"} | NO_STORE_HEADERS
 _HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,4096}")
 _VARY: Final = (b"vary", b"Origin")
 _EXPOSED: Final = (b"access-control-expose-headers", b"Retry-After, WWW-Authenticate")

@@ -71,9 +71,6 @@ class LoginForm(NamedTuple):
     has_passwords: bool
     providers: Sequence[ExternalRealm]
 
-    def find_provider(self, realm: str | None) -> ExternalRealm | None:
-        return next((provider for provider in self.providers if provider.name == realm), None)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationPages(PageSteps):
@@ -198,7 +195,7 @@ class AuthorizationPages(PageSteps):
         fields = await read_form(request, LOGIN_PARAMETERS)
         form = await self._get_form(request, fields.get("request", ""))
         realm = fields.get("realm")
-        provider = form.find_provider(realm)
+        provider = next((each for each in form.providers if each.name == realm), None)
         if provider is None and not (form.has_passwords and realm in (None, MAIN_REALM)):
             raise PageRefusal("forged", "realm_not_open")
         try:

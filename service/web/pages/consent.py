@@ -143,9 +143,7 @@ class ConsentPages(PageSteps):
         consent_request, client, user = consent.consent_request, consent.client, consent.user
         redirect_uri = consent_request.request.return_address.redirect_uri
         csrf = self.browsers.sign_form("consent", consent.session.record.login, consent.name.text)
-        provider = None
-        if user.realm != MAIN_REALM:
-            provider = (await self.logins.get_external_realm(user.realm)).label
+        provider = None if user.realm == MAIN_REALM else (await self.logins.get_external_realm(user.realm)).label
         return self.pages.render(
             request,
             "consent.html",

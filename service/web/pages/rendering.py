@@ -20,8 +20,6 @@ from service.config.settings import Settings
 from service.web.pages.languages import TEMPLATES, Language
 
 CONTRAST: Final = 5.5  # WCAG requires 4.5; a little more is easier to read on a dark page
-BLACK: Final = "#000000"
-WHITE: Final = "#ffffff"
 LIGHT_BEHIND: Final = "#f3f4f6"
 DARK_BEHIND: Final = "#191c22"
 """The background of each theme in page.css that has the least contrast to a readable colour."""
@@ -72,8 +70,8 @@ def _load_templates() -> Mapping[str, Template]:
 
 @cache
 def _make_stylesheet(accent: str) -> str:
-    light = f":root {{ --accent: {choose_readable(accent, LIGHT_BEHIND, BLACK)}; }}\n"
-    dark = f":root {{ --accent: {choose_readable(accent, DARK_BEHIND, WHITE)}; }}"
+    light = f":root {{ --accent: {choose_readable(accent, LIGHT_BEHIND, '#000000')}; }}\n"
+    dark = f":root {{ --accent: {choose_readable(accent, DARK_BEHIND, '#ffffff')}; }}"
     return f"{light}@media (prefers-color-scheme: dark) {{ {dark} }}\n" + (TEMPLATES / "page.css").read_text("utf-8")
 
 

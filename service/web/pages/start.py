@@ -24,7 +24,6 @@ class StartEndpoint:
         self._pages = pages
         self._settings = settings
         self._asset_headers = _ASSET_HEADERS | pages.transport_headers
-        self._stylesheet = pages.renderer.stylesheet
         logo = settings.page_logo or TEMPLATES / "logo.svg"
         self._logo = logo.read_bytes()
         self._logo_type = guess_type(logo.name.lower(), strict=False)[0]
@@ -47,7 +46,7 @@ class StartEndpoint:
     async def stylesheet(self, _: Request) -> Response:
         """Return the stylesheet. Its address changes with its content, so it may be cached forever."""
         headers = self._asset_headers | {"Cache-Control": "public, max-age=31536000, immutable"}
-        return Response(self._stylesheet, 200, headers, "text/css")
+        return Response(self._pages.renderer.stylesheet, 200, headers, "text/css")
 
     async def logo(self, _: Request) -> Response:
         headers = self._asset_headers | {"Cache-Control": "public, max-age=3600"}

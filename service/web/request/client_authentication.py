@@ -129,11 +129,8 @@ class ClientAuthenticator:
     async def _get_candidates(self, request: Request, form: Form) -> Candidates:
         """Return the readings that name a registered client, or the first reading if none does."""
         readings = parse_client_credentials(list_header_values(request.scope, b"authorization"), form)
-        known = []
-        for reading in readings:
-            client = await self._clients.find(reading.client_id)
-            if client is not None:
-                known.append((client, reading))
+        found = [(await self._clients.find(reading.client_id), reading) for reading in readings]
+        known = [(client, reading) for client, reading in found if client is not None]
         request.scope[CLIENT_ID] = known[0][0].client_id if known else ""
         return tuple(known) or ((None, readings[0]),)
 
