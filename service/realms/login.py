@@ -44,7 +44,9 @@ class Logins:
 
     async def find_user(self, realm: str, username: str) -> User | None:
         """Return the user, or None if they may no longer log in or the realm is unknown."""
-        found = await self._find_realm(realm)
+        found: MainRealm | ExternalRealm | None = (
+            self._main if realm == MAIN_REALM else await self._external.find(realm)
+        )
         return None if found is None else await found.find_user(username)
 
     async def log_in(self, realm: str, username: str, password: str, prefixes: Prefixes, device: str = "") -> Login:
@@ -53,9 +55,7 @@ class Logins:
         `device` names a browser in which this user has logged in before. Raises LoginThrottled, without a check, if a
         limit is reached.
         """
-        checker = await self._find_realm(realm)
-        if checker is None:
-            raise await self.make_refusal(InvalidScope("realm_without_login", name=f"realm:{realm}"))
+        checker: MainRealm | ExternalRealm = self._main if realm == MAIN_REALM else await self.get_external_realm(realm)
         network = prefixes[-1].network
         checker.check_room(network)
         of_user, of_address = self._make_counters(realm, username, prefixes, device)
@@ -102,9 +102,6 @@ class Logins:
                 yield
         except Exhausted as error:
             raise TemporarilyUnavailable("provider_spared", retry_after_seconds=error.wait_seconds) from None
-
-    async def _find_realm(self, realm: str) -> MainRealm | ExternalRealm | None:
-        return self._main if realm == MAIN_REALM else await self._external.find(realm)
 
     def _make_counters(
         self, realm: str, username: str, prefixes: Prefixes, device: str
