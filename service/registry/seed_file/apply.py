@@ -222,8 +222,6 @@ class Seeding:
         if item.kind == "realm" and applied is not None:
             provider = new if isinstance(new, IdentityProvider) else None
             await registry.realms.put(item.name, provider, applied=applied, ends_sessions=planned.ending is not None)
-        elif item.kind == "realm":
-            return
         elif planned.act is None and applied is not None:
             await registry.seeds.put(item.seed_name, applied)
         elif planned.act == "remove" and item.identity is not None:
