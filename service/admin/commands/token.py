@@ -22,8 +22,10 @@ def tokens() -> None:
     """Inspect or revoke a token. Without an argument it is read from the terminal without echo, or from stdin."""
 
 
-def _read_token(token: str | None) -> str:
-    return token if token not in (None, "-") else read_secret("Token", None, what="token")
+def _read_token(context: AdminContext, token: str | None) -> tuple[RandomToken | None, RefreshToken | None]:
+    """Return the token as an access token and as a refresh token, of which it is one at most."""
+    text = token if token not in (None, "-") else read_secret("Token", None, what="token")
+    return parse_access_token(text), context.keyring.parse_refresh_token(text)
 
 
 @command(tokens, "inspect", examples=("token inspect", "token inspect --json < token.txt"))
@@ -33,8 +35,7 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
 
     Print its user, its session and generation, whether it is live, and why it ended.
     """
-    text = _read_token(token)
-    access_token, refresh_token = parse_access_token(text), context.keyring.parse_refresh_token(text)
+    access_token, refresh_token = _read_token(context, token)
     now_ms = await context.redis.read_clock_ms()
     if access_token is not None:
         facts = await _explain_access_token(context, access_token, now_ms)
@@ -59,8 +60,7 @@ async def revoke_token(context: AdminContext, output: Output, token: str | None)
     A refresh token may be of any generation of its session. A terminal is asked first; a program that pipes the token
     in is not.
     """
-    text = _read_token(token)
-    access_token, refresh_token = parse_access_token(text), context.keyring.parse_refresh_token(text)
+    access_token, refresh_token = _read_token(context, token)
     if access_token is not None:
         grant = await context.access_tokens.find(access_token)
         if grant is not None:
