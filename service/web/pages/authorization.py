@@ -351,9 +351,8 @@ class CallbackPage(PageSteps):
         except (OAuthError, StoreUnavailable) as problem:
             error = problem if isinstance(problem, OAuthError) else report_outage(problem)
         request.scope[REASON] = error.reason
-        return self.pages.redirect(
-            self.browsers.make_notice(request, "/sessions/", _NOTICES.get(error.reason, "login_failed"))
-        )
+        notice = _NOTICES.get(error.reason, "login_failed")
+        return self.pages.redirect(self.browsers.make_notice(request, notice))
 
     async def _log_in(self, request: Request, login: PendingLogin, answer: Query, binding: LoginBinding) -> Response:
         realm = await self.logins.get_external_realm(login.realm)

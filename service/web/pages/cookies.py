@@ -97,10 +97,10 @@ class BrowserCookies:
     def verify_csrf(self, signature: str, form: str, *parts: str) -> bool:
         return self._keyring.recognises_for_page(signature, f"form {form}", *parts)
 
-    def make_notice(self, request: Request, path: str, notice: Notice) -> str:
-        """Return the address of one of our pages, with a notice of what was just done; see `find_notice`."""
+    def make_notice(self, request: Request, notice: Notice) -> str:
+        """Return the address of the sessions page with a notice of what was just done; see `find_notice`."""
         proof = self.sign_form("notice", self.find_secret(request) or "", notice)
-        return f"{path}{'&' if '?' in path else '?'}notice={notice}&proof={proof}"
+        return f"/sessions/?notice={notice}&proof={proof}"
 
     def find_notice(self, request: Request) -> Notice | None:
         """Return the notice of what was just done in this browser, or None.

@@ -50,9 +50,6 @@ class PasswordErrors(NamedTuple):
     repeated: str | None = None
 
 
-NO_ERRORS: Final = PasswordErrors()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionsPages(PageSteps):
     authorization: AuthorizationPages
@@ -76,7 +73,7 @@ class SessionsPages(PageSteps):
         request: Request,
         session: BrowserSession,
         *,
-        password_errors: PasswordErrors = NO_ERRORS,
+        password_errors: PasswordErrors | None = None,
         status: int = 200,
     ) -> Response:
         """Return the page of a browser that is signed in."""
@@ -90,7 +87,7 @@ class SessionsPages(PageSteps):
             status=status,
             notice=language.text("login.notice_password_changed") if is_changed else None,
             has_password=session.record.realm == MAIN_REALM,
-            password_errors=password_errors,
+            password_errors=password_errors or PasswordErrors(),
             password_hint=language.count("password.hint", self.settings.min_password_characters),
             username=session.record.username,
             name=session.record.name,
@@ -145,7 +142,7 @@ class SessionsPages(PageSteps):
         return self._redirect_to_login(request, "signed_out_here")
 
     def _redirect_to_login(self, request: Request, notice: Notice) -> Response:
-        response = self.pages.redirect(self.browsers.make_notice(request, "/sessions/", notice))
+        response = self.pages.redirect(self.browsers.make_notice(request, notice))
         self.browsers.remove_session_cookie(response)
         return response
 
@@ -200,7 +197,7 @@ class SessionsPages(PageSteps):
             session = await self._get_session(request)  # it may have ended since the form was read
             page = await self._render(request, session, password_errors=errors, status=status)
             return add_retry_after(page, error)
-        path = self.browsers.make_notice(request, "/sessions/", "password_changed")
+        path = self.browsers.make_notice(request, "password_changed")
         remember_me = session.record.expires_ms - session.record.created_ms > self.settings.login_session_ttl_ms
         response = await self.start_session(request, None, login, remember_me=remember_me, path=path)
         if response is None:
