@@ -54,14 +54,11 @@ class HeadLimit:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and _measure(scope) > MAX_HEAD_BYTES:
-            response = answer_oauth_error(Request(scope), self._refuse(scope["path"]))
-            return response(scope, receive, send)
+            refusal: OAuthError = InvalidRequest("head_too_large", status=431)
+            if scope["path"] in self._verify_paths:
+                refusal = InvalidToken("head_too_large")
+            return answer_oauth_error(Request(scope), refusal)(scope, receive, send)
         return self._app(scope, receive, send)
-
-    def _refuse(self, path: str) -> OAuthError:
-        if path in self._verify_paths:
-            return InvalidToken("head_too_large")
-        return InvalidRequest("head_too_large", status=431)
 
 
 def _measure(scope: Scope) -> int:
