@@ -159,8 +159,7 @@ async def disable_client(context: AdminContext, output: Output, client_id: str) 
     output.ask(f"Disable the client {client_id} and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id} (twice, to include requests in progress)"):
         await context.editor.change_client(client_id, lambda client: msgspec.structs.replace(client, disabled=True))
-    sentence = f"The client {client_id} is disabled, and its sessions have ended."
-    output.done(sentence, client_id=client_id, disabled=True)
+    output.done(f"The client {client_id} is disabled, and its sessions have ended.", client_id=client_id, disabled=True)
 
 
 @command(clients, "enable", examples=("client enable shop",))
