@@ -4,8 +4,6 @@ Until the first release the other version is this commit with one more member in
 one more line in those of sessions and access tokens. From then on it is the wheel of the last release.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -98,12 +98,7 @@ def test_durations_take_a_unit(text: str, milliseconds: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "limit"),
-    [
-        ("1/second", (1, 1_000)),
-        ("20/minute", (20, 60_000)),
-        ("3/hour", (3, 3_600_000)),
-        ("7/day", (7, 86_400_000)),
-    ],
+    [("1/second", (1, 1_000)), ("20/minute", (20, 60_000)), ("3/hour", (3, 3_600_000)), ("7/day", (7, 86_400_000))],
 )
 @pytest.mark.clause("decided-limits-form")
 def test_limits_name_their_window(text: str, limit: Limit) -> None:

@@ -1,7 +1,5 @@
 """A user whose records cannot be read stays pending, and keeps no revocation or change of anyone else waiting."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import msgspec
