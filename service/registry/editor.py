@@ -45,7 +45,8 @@ def replacing(old: Changed, new: Changed) -> Callable[[Changed], Changed]:
 class RegistryEditor:
     """The editor of clients and users. When a method returns, the sessions that it ends have ended on every worker.
 
-    `_origin` are fields of the security events: `actor`, `reason` and more. `on_wait` is called if another process has
+    `_origin` are fields of the security events: `actor`, `reason` and more. A change is recorded as soon as it is
+    written, so that it cannot be hidden by interrupting what follows. `on_wait` is called if another process has
     the registry's lock, for example to apply a seed. After `wait_seconds` a change of a user raises LockHeld, unless
     that is None. `on_written` is called once a record is stored. The revocations that follow may be of other
     changes, take seconds and be interrupted.
@@ -69,7 +70,7 @@ class RegistryEditor:
             if await self._registry.clients.find(client.client_id) is not None:
                 raise ChangeRefused(f"the client {client.client_id} already exists")
             await self._registry.clients.put(client)
-            self._record(None, client)
+            record_change(None, client, **self._origin)
             on_written()
 
     async def change_client(
@@ -84,7 +85,7 @@ class RegistryEditor:
             old = await self.get_client(client_id)
             new = change(old)
             await self._registry.clients.put(new, old)
-            self._record(old, new)
+            record_change(old, new, **self._origin)
             on_written()
 
     async def delete_client(self, client_id: str) -> None:
@@ -92,7 +93,7 @@ class RegistryEditor:
         async with self._changing(scans=True):
             client = await self.get_client(client_id)
             await self._registry.clients.delete(client)
-            self._record(client, None)
+            record_change(client, None, **self._origin)
 
     async def create_user(self, user: User) -> None:
         """Create a user.
@@ -144,7 +145,7 @@ class RegistryEditor:
             check(user)
             await self._registry.add_pending_users([UserEnding.of(identity, "user_deleted")])
             await self._registry.users.delete(identity)
-            self._record(user, None)
+            record_change(user, None, **self._origin)
 
     @asynccontextmanager
     async def _changing(self, subject: str = "", *, scans: bool = False) -> AsyncIterator[None]:
@@ -165,10 +166,6 @@ class RegistryEditor:
         finally:
             if scans:
                 await self._pending_revocations.run_session_scans(self.on_wait)
-
-    def _record(self, old: Client | User | None, new: Client | User | None) -> None:
-        """Record the change at once, so that it cannot be hidden by interrupting what follows."""
-        record_change(old, new, **self._origin)
 
     async def _get_user(self, identity: UserIdentity, *, or_unlisted: bool = False) -> User:
         """Return the user, also of a realm that no longer exists. Raises ChangeRefused if there is no such user.
@@ -200,4 +197,4 @@ class RegistryEditor:
         """Write and record the change of `old` to `new`. With a reason, all sessions of the user end."""
         if reason is not None:
             await self._registry.add_pending_users([UserEnding.of(new.identity, reason)])
-        await self._registry.users.replace(old, new, lambda: self._record(old, new))
+        await self._registry.users.replace(old, new, lambda: record_change(old, new, **self._origin))
