@@ -21,8 +21,7 @@ async def stats(context: AdminContext, output: Output) -> None:
         counts, mean_bytes = await count_keys(context.redis, advance)
     sessions = counts["family"]
     # A session has these kinds of keys. A user has one index, which lists all sessions of the user.
-    kinds = ("family", "access", "index")
-    taken = sum(counts[kind] * mean_bytes.get(kind, 0.0) for kind in kinds)
+    taken = sum(counts[kind] * mean_bytes.get(kind, 0.0) for kind in ("family", "access", "index"))
     memory = await context.redis.read_info("memory")
     facts: dict[str, Any] = {
         "store": context.settings.store_name,

@@ -20,8 +20,6 @@ from service.config.parsers import Network
 from service.store.attempts import Prefix, Prefixes
 from service.web.request.state import PEER_IS_TRUSTED
 
-Address = IPv4Address | IPv6Address
-
 LOCAL_PEER: Final = "127.0.0.1"
 """The address of a peer without one: a peer that connects to a unix socket is on this machine."""
 
@@ -149,7 +147,7 @@ def get_peer(scope: Scope) -> str:
     return scope["client"][0] if scope.get("client") else LOCAL_PEER
 
 
-def parse_hop(text: str) -> Address | None:
+def parse_hop(text: str) -> IPv4Address | IPv6Address | None:
     """Return an address as proxies write it, with or without a port and brackets, or None if it is malformed.
 
     An IPv4 address mapped into IPv6 counts as IPv4.
