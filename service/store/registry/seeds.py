@@ -27,7 +27,8 @@ class Seeds:
         self._redis = redis
 
     async def find(self, name: SeedName) -> str | None:
-        return (await self.find_many([name]))[0]
+        text = await self._redis.read("HGET", *_get_field(name))
+        return None if text is None else text.decode(errors="replace")
 
     async def find_many(self, names: Sequence[SeedName]) -> list[str | None]:
         """Return the seed entries under these names as last applied, or None for each that was not applied."""
