@@ -24,6 +24,7 @@ tests/house/test_import_law.py holds the order, and which package may import whi
     web/            HTTP: middleware, how requests are read, the endpoints for programs (api), the pages for people
     admin/          the console behind scripts/admin: one subject a file
     serving/        the processes around uvicorn, and the listener of the metrics
+    components      what a worker and the console share: all that works on one store
     worker          the components of one worker and its background loops
     routes          every path and its handler
     app             the application: the middleware in order, and the table from exception to answer

@@ -3,8 +3,8 @@
 After SIGTERM the server is no longer ready, but serves for two seconds, since load balancers notice late or not at
 all. Each response announces that it is the last of its connection. Then new connections are refused, and connections in
 the accept queue are still served. Idle connections are left for their peers to close, since a peer may be about to send
-a request. SIGINT, a second signal, and a store that only this process serves cut the waiting short. Requests in
-progress are still completed.
+a request. SIGINT, a second signal to a single worker, and a store that only this process serves cut the waiting short.
+Requests in progress are still completed.
 """
 
 from __future__ import annotations
