@@ -95,3 +95,13 @@ async def test_changed_user_gets_no_code(sessions: Sessions, pages: Pages, chang
 
     assert await pages.allow(page) == "changed"
     assert pages.dump_all() == before
+
+
+@pytest.mark.clause("decided-newer-record")
+@pytest.mark.parametrize("allows", [True, False])
+async def test_lines_of_a_newer_version_outlive_the_answer(pages: Pages, allows: bool) -> None:
+    page = await pages.open()
+    pages.store.append(page.consent_key, "\na further line")
+
+    assert await (pages.allow(page) if allows else pages.deny(page)) in ("issued", "denied")
+    assert str(pages.store.get(page.consent_key)).endswith("\na further line")
