@@ -189,6 +189,7 @@ class TestDoctor:
         assert answers[0].aside == f"{answers[0].output.count('✗')} to fix (marked ✗ above).\n"
         assert answers[1].aside == ""
 
+    @pytest.mark.single_server("the memory of one server is limited")
     async def test_a_full_redis_is_trouble(self, admin: Admin, store: redis.Redis) -> None:
         store.config_set("maxmemory", store.info("memory")["used_memory"] // 2)
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from service.store.keys import registry_key
 from tests.conftest import environment_of
 from tests.deployment.proxies import running_haproxy, running_nginx
 from tests.support.clients_and_users import ALICE, GATEWAY, INTROSPECT, PHONE_APP, TOKEN, VERIFY, login_form
@@ -92,6 +93,8 @@ def test_rolling_restart_loses_no_request(
     running_proxy: Callable[..., AbstractContextManager[httpx2.Client]],
     workers: str,
 ) -> None:
+    with own_redis.connect() as store:
+        store.delete(registry_key("secret_keys"))  # those of the other tests' key
     ports = (free_port(), free_port())
     services: dict[int, ServiceProcess] = {}
 
