@@ -53,8 +53,9 @@ local function split_lines(text)
   return lines
 end
 
--- Refuses a record that this version cannot read, which is neither accepted nor rejected, and neither renewed nor deleted,
--- except that a revokeAll of everything deletes codes, consents and browser sessions unread. Python treats the word UNREADABLE as an outage.
+-- Refuses a record that this version cannot read, which is neither accepted nor rejected, and neither renewed nor
+-- deleted, except that a revokeAll of everything deletes codes, consents and browser sessions unread. Python treats the
+-- word UNREADABLE as an outage.
 local function refuse_record(what)
   error('UNREADABLE ' .. what .. ' has a record of another version, or a broken one', 0)
 end

@@ -1,9 +1,8 @@
--- Reserves one check of a secret on every counter before the secret is checked, so that parallel guesses count.
--- A counter holds the failed checks, and its lease the pending checks. Only failed checks exhaust a limit; pending
--- checks make other callers wait. An outage may abort a check without releasing it. A lease therefore expires some time
--- after its last reservation, and checks that are still pending then no longer count.
--- If the counters are a user name's, the result has the mark of a revokeAll of this user. A later mark then proves that it
--- was set during the check.
+-- Reserves one check of a secret on every counter before the secret is checked, so that parallel guesses count. A
+-- counter holds the failed checks, and its lease the pending checks. Only failed checks exhaust a limit; pending checks
+-- make other callers wait. An outage may abort a check without releasing it. A lease therefore expires some time after
+-- its last reservation, and checks that are still pending then no longer count. If the counters are a user name's, the
+-- result has the mark of a revokeAll of this user. A later mark then proves that it was set during the check.
 -- KEYS     counters… (one or more; the guard key is behind them)
 -- DERIVED  leases, mark
 -- ARGV     limits… (a count and window_ms for each counter)

@@ -1,8 +1,8 @@
--- Releases a reservation, or turns it into a failed check.
--- Each failure extends the life of its counter by the window divided by the limit. A counter that reaches its limit
--- thus expires one window after its first failure. A counter with a single failure expires soon, so that names and
--- addresses which strangers make up do not occupy memory for a whole window.
--- The failures of one user name have a counter for each origin. The console finds them in a hash with the limit of each.
+-- Releases a reservation, or turns it into a failed check. Each failure extends the life of its counter by the window
+-- divided by the limit. A counter that reaches its limit thus expires one window after its first failure. A counter
+-- with a single failure expires soon, so that names and addresses which strangers make up do not occupy memory for a
+-- whole window. The failures of one user name have a counter for each origin. The console finds them in a hash with the
+-- limit of each.
 -- KEYS     counters… (one or more; the guard key is behind them)
 -- DERIVED  leases, origins of a user name
 -- ARGV     outcome ("failed" or "passed"), limits… (a count and window_ms for each counter)

@@ -2,8 +2,8 @@
 -- sessions must be scanned for it. Stores the seed entry that the record comes from.
 -- KEYS     client_key scans_key seed_key
 -- DERIVED  origins
--- ARGV     client_id record mark (empty, or "grant_or_scope:" or "refresh:" and random text) old_origins:json new_origins:json (JSON lists)
---          applied (empty: the entry in Redis stays)
+-- ARGV     client_id record mark (empty, or "grant_or_scope:" or "refresh:" and random text)
+--          old_origins:json new_origins:json (JSON lists) applied (empty: the entry in Redis stays)
 -- RETURNS  written
 -- CLAUSES  RFC 6749 §2, §3.1.2.2
 -- USES     records

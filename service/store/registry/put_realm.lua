@@ -1,5 +1,5 @@
--- Writes or deletes a realm's record. If the realm lost a right, records that the sessions of its users must be scanned.
--- Stores or deletes the seed entry that the record comes from.
+-- Writes or deletes a realm's record. If the realm lost a right, records that the sessions of its users must be
+-- scanned. Stores or deletes the seed entry that the record comes from.
 -- KEYS     realm_key scans_key seed_key
 -- ARGV     realm record (empty: it is deleted) mark (empty: no session must end) applied (empty: it is deleted)
 -- RETURNS  written

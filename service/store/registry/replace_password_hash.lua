@@ -1,6 +1,7 @@
--- Stores a password hash, unless the user's record changed since it was read, or a mark was set since the login began that
--- checked the former password. A stronger hash of the same password keeps the revision, and a new password has a new one.
--- `former_hash` is empty, or the hash that the record must still have: of many logins at once, the first replaces it.
+-- Stores a password hash, unless the user's record changed since it was read, or a mark was set since the login began
+-- that checked the former password. A stronger hash of the same password keeps the revision, and a new password has a
+-- new one. `former_hash` is empty, or the hash that the record must still have: of many logins at once, the first
+-- replaces it.
 -- KEYS     user_key mark_key
 -- ARGV     revision new_revision record begun_ms:number former_hash
 -- RETURNS  replaced | changed

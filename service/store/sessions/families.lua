@@ -20,9 +20,10 @@ local function read_family(family_key)
     string.match(text, FAMILY)
   if not fixed_lines then refuse_record('a session') end
   return {
-    fixed_lines = fixed_lines, created_ms = created_ms + 0, secret_used = secret_used, subject = subject, client_id = client_id,
-    username = username, scope = scope, sid = sid, expires_ms = expires_ms + 0, access_until_ms = access_until_ms + 0,
-    indexed_until_ms = indexed_until_ms + 0, head = head + 0, oldest = oldest + 0, replayed = replayed,
+    fixed_lines = fixed_lines, created_ms = created_ms + 0, secret_used = secret_used, subject = subject,
+    client_id = client_id, username = username, scope = scope, sid = sid, expires_ms = expires_ms + 0,
+    access_until_ms = access_until_ms + 0, indexed_until_ms = indexed_until_ms + 0, head = head + 0,
+    oldest = oldest + 0, replayed = replayed,
     tokens = { count = tokens + 0, text = token_text }, replay_tokens = { count = replays + 0, text = replay_text },
     spent_times = spent_times, newer_lines = newer_lines,
   }
@@ -59,8 +60,8 @@ local function add_access_token(family, list, family_digest, digest, scope, now_
 end
 
 -- Returns when this generation was spent, or nil if that is longer ago than the record tells. A generation without an
--- entry, whose time was thinned out or which Redis lost in a failover, has the time of the next one with an entry. If the
--- clock was set back, an earlier generation may have a later time, which then counts.
+-- entry, whose time was thinned out or which Redis lost in a failover, has the time of the next one with an entry. If
+-- the clock was set back, an earlier generation may have a later time, which then counts.
 local function find_spent_ms(family, generation)
   if generation < family.oldest then return nil end
   local latest_ms = -math.huge
@@ -82,12 +83,12 @@ local function count_replay(family, generation)
 end
 
 -- Keeps the time of a token that leaves its list. Of the times within one slice of the grace, the latest is kept. Those
--- that the grace no longer covers are forgotten.
+-- that the grace no longer covers are forgotten. Generations ascend from `oldest` on, through the times and the tokens.
 local function keep_time(family, generation, issued, now_ms, grace_ms)
   local kept, slice, width = {}, nil, math.ceil(grace_ms / GRACE_SLICES)
   for each, ms in string.gmatch(family.spent_times .. ' ' .. generation .. ':' .. issued, SPENT) do
     if now_ms - family.created_ms - ms >= grace_ms then
-      family.oldest = math.max(family.oldest, each + 1)
+      family.oldest = each + 1
     else
       kept[math.floor(ms / width) == slice and #kept or #kept + 1] = ' ' .. each .. ':' .. ms
       slice = math.floor(ms / width)
@@ -96,8 +97,9 @@ local function keep_time(family, generation, issued, now_ms, grace_ms)
   family.spent_times = table.concat(kept)
 end
 
--- Removes from the front of a list the access tokens that have expired, and those that are more than MOST_TOKENS. Deletes
--- their keys, too: tokens above the limit are still live, and Redis keeps an expired one if its clock was set back.
+-- Removes from the front of a list the access tokens that have expired, and those that are more than MOST_TOKENS.
+-- Deletes their keys, too: tokens above the limit are still live, and Redis keeps an expired one if its clock was set
+-- back.
 local function forget_tokens(family, list, now_ms, grace_ms)
   local start, keys = 1, {}
   while true do
@@ -111,7 +113,8 @@ local function forget_tokens(family, list, now_ms, grace_ms)
   list.text = string.sub(list.text, start)
 end
 
--- Returns the end of the family's life, limited by its maximum age, which no refresh extends. An age of 0 means no limit.
+-- Returns the end of the family's life, limited by its maximum age, which no refresh extends. An age of 0 means no
+-- limit.
 local function cap_lifetime(created_ms, expires_ms, max_age_ms)
   return max_age_ms > 0 and math.min(expires_ms, created_ms + max_age_ms) or expires_ms
 end
@@ -128,9 +131,8 @@ end
 local TOMBSTONE_MS = '86400000'
 
 -- Ends a family. A deletion comes first: a full Redis accepts it, and after it every write of the script, so also the
--- tombstone. The family's record is deleted last: if the script ends half-way, a repeated call finds there
--- what is left. `replay` is the lines presented and spent_ms of the tombstone. Returns how many access tokens the record
--- names.
+-- tombstone. The family's record is deleted last: if the script ends half-way, a repeated call finds there what is
+-- left. `replay` is the lines presented and spent_ms of the tombstone. Returns how many access tokens the record names.
 local function end_family(family, family_digest, reason, now_ms, replay)
   local text, keys = family.tokens.text .. family.replay_tokens.text, {}
   for _, _, _, digest in string.gmatch(text, TOKEN) do keys[#keys + 1] = key_of('access', digest) end

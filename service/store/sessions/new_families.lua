@@ -24,10 +24,11 @@ end
 local MOST_DISPLACED = 10
 
 -- Ends other families of the user, those first whose entries in the index expire first, until at most `most` are left
--- with the new one. These are about the families that would expire first. One call ends at most MOST_DISPLACED, so after
--- the limit was lowered it takes several. The index also has members of other kinds, and it is read only if it has more
--- members than `most`. A family that is over counts until its look-ahead ends. One whose record cannot be read is passed
--- over: it must not keep its user from logging in. Returns digest, client_id, username and scope of each that it ended.
+-- with the new one. These are about the families that would expire first. One call ends at most MOST_DISPLACED, so
+-- after the limit was lowered it takes several. The index also has members of other kinds, and it is read only if it
+-- has more members than `most`. A family that is over counts until its look-ahead ends. One whose record cannot be read
+-- is passed over: it must not keep its user from logging in. Returns digest, client_id, username and scope of each that
+-- it ended.
 local function displace_families(family, family_digest, most, now_ms)
   local index_key, displaced = key_of('index', family.subject), {}
   if redis.call('ZCARD', index_key) <= most then return displaced end

@@ -1,10 +1,11 @@
 -- Runs one bounded step of a revokeAll, for one user or several of one shard.
 --
--- What an interrupted revokeAll left in the key `revoked` is deleted first. Then the mark is set to now or to an earlier
--- time, and in the same step the index is renamed to `revoked`, so that the deletion never meets members that are added
--- later. From then on every script treats records created at or before the mark as revoked. A mark that does not cover
--- everything copies the index instead, with a member that tells the limit: `limit:` for an earlier time, or `limit:` and
--- the sid of one login at an identity provider. Such a login's mark also covers records whose login has no sid.
+-- What an interrupted revokeAll left in the key `revoked` is deleted first. Then the mark is set to now or to an
+-- earlier time, and in the same step the index is renamed to `revoked`, so that the deletion never meets members that
+-- are added later. From then on every script treats records created at or before the mark as revoked. A mark that does
+-- not cover everything copies the index instead, with a member that tells the limit: `limit:` for an earlier time, or
+-- `limit:` and the sid of one login at an identity provider. Such a login's mark also covers records whose login has no
+-- sid.
 --
 -- Each step deletes the records whose members are in the key `revoked`: families with their access tokens, codes,
 -- consents and browser sessions. If the key has a member that tells a limit, only records that a mark covers are

@@ -1,6 +1,6 @@
--- Spends one generation of a family: issues an access token and moves the head to the next refresh token.
--- A replay of a spent generation within the grace gets an access token and the current refresh token. A later replay
--- ends the family. A family that is older than the maximum age ends too, so that a longer age later does not revive what was refused.
+-- Spends one generation of a family: issues an access token and moves the head to the next refresh token. A replay of a
+-- spent generation within the grace gets an access token and the current refresh token. A later replay ends the family.
+-- A family that is older than the maximum age ends too, so that a longer age later does not revive what was refused.
 -- KEYS     family_key access_key
 -- DERIVED  mark, index, revoked, access tokens of the family, its tombstone
 -- ARGV     family_digest access_digest generation:number client_id secret_used wanted_scope allowed_scope

@@ -1,6 +1,6 @@
 -- Starts a session after a password login, unless the user's record changed since the password was verified, or a mark
--- was set since the login began. If the user has too many sessions then, the one whose entry in the index expires first ends.
--- Returns four values for each that ended.
+-- was set since the login began. If the user has too many sessions then, the one whose entry in the index expires first
+-- ends. Returns four values for each that ended.
 -- KEYS     family_key access_key user_key
 -- DERIVED  mark, index, revoked, families with their access tokens, tombstones
 -- ARGV     family_digest access_digest revision subject sid begun_ms:number client_id username scope secret_used
