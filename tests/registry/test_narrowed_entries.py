@@ -11,6 +11,7 @@ from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.registry.editor import RegistryEditor
 from service.registry.pending_revocations import SCAN_DELAY_SECONDS
 from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.report import Outcome
 from service.worker import Worker
 from tests.registry.seeds import OTHER_HASH, SeedText, make_seeding
 from tests.store.sessions import ENDUSER, Session, Sessions
@@ -98,14 +99,20 @@ def test_sweep_waits_for_requests_with_the_old_registration() -> None:
     assert SCAN_DELAY_SECONDS > TRUSTED_SECONDS + DEADLINE_SECONDS
 
 
+async def narrow_until_the_pause(worker: Worker, held_time: LoopTime) -> asyncio.Task[Outcome]:
+    """Apply a seed that takes a scope away, up to the pause before the second scan of sessions."""
+    seeding = make_seeding(worker.redis, scan_delay_seconds=SCAN_DELAY_SECONDS)
+    await seeding.apply(SeedText().seed)
+    applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
+    await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the second scan")
+    return applying
+
+
 async def test_narrowing_a_client_ends_logins_in_progress(
     sessions: Sessions, worker: Worker, held_time: LoopTime
 ) -> None:
     """A worker that still caches the old registration issues tokens until the sweep begins."""
-    seeding = make_seeding(worker.redis, scan_delay_seconds=SCAN_DELAY_SECONDS)
-    await seeding.apply(SeedText().seed)
-    applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
-    await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the sweep")
+    applying = await narrow_until_the_pause(worker, held_time)
     late = await sessions.start(scope=PROVIDER)
     held_time.advance(SCAN_DELAY_SECONDS - MOMENT_SECONDS)
     await held_time.advance_in_steps(0)
@@ -122,11 +129,8 @@ async def test_narrowing_a_client_ends_logins_in_progress(
 async def test_console_changes_wait_for_no_scan_of_sessions(
     sessions: Sessions, worker: Worker, held_time: LoopTime
 ) -> None:
-    seeding = make_seeding(worker.redis, scan_delay_seconds=SCAN_DELAY_SECONDS)
-    await seeding.apply(SeedText().seed)
+    applying = await narrow_until_the_pause(worker, held_time)
     alice = await sessions.start(scope=PROVIDER)
-    applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
-    await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the second scan")
     editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "somebody", "reason": "console"})
     bob = identify_user("main", BOB.username)
     await result_of(editor.change_user(bob, lambda user: msgspec.structs.replace(user, disabled=True)))
@@ -142,10 +146,7 @@ async def test_a_change_during_a_scan_is_scanned_for_again(
     sessions: Sessions, worker: Worker, held_time: LoopTime
 ) -> None:
     """The process that made the second change died before its own scan."""
-    seeding = make_seeding(worker.redis, scan_delay_seconds=SCAN_DELAY_SECONDS)
-    await seeding.apply(SeedText().seed)
-    applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
-    await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the second scan")
+    applying = await narrow_until_the_pause(worker, held_time)
     client = await worker.registry.clients.find("phone-app")
     assert client is not None
     await worker.registry.clients.put(msgspec.structs.replace(client, grant_types=("password",)), client)
