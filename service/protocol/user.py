@@ -102,8 +102,9 @@ def normalize_username(typed: str) -> str:
 
 
 def _normalize_domain(domain: str) -> str:
-    domain = _lower("NFKC", domain.translate(_DROPPED)).translate(_DROPPED).strip(".")
-    return ".".join(map(_decode_label, domain.split(".")))
+    domain = _lower("NFKC", domain.translate(_DROPPED)).translate(_DROPPED)
+    # A letter and an accent that was spaced before may now be neighbours, and are one character then.
+    return ".".join(map(_decode_label, _lower("NFKC", domain).strip(".").split(".")))
 
 
 def _decode_label(label: str) -> str:

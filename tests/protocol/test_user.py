@@ -24,6 +24,7 @@ from service.protocol.user import User, identify_subject, identify_user, normali
         ("anna@xn--a", "anna@xn--a"),
         ("anna\u200b @ex\u00adample.com\ufe0f", "anna@example.com"),
         ("Device 7", "device 7"),
+        ("a@R\u00b8", "a@\u0157"),
     ],
     ids=ascii,
 )
