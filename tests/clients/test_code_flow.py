@@ -76,18 +76,9 @@ def shop(service: ServiceProcess, *, scope: str = SCOPE) -> Settings:
     return Settings(service.url, WEB_SHOP, "client_secret_basic", SHOP_CALLBACK, scope)
 
 
-@pytest.mark.clause(
-    "6749-2.3.1-basic-form-encoded",
-    "6749-4.1.2-code-in-redirect",
-    "6749-4.1.4-token-response",
-    "7009-2.1-immediate",
-    "7636-4.6-equal",
-    "8414-2-endpoints",
-    "8414-3.3-issuer-identical",
-    "9207-2-iss-in-redirect",
-    "spec-4.1-login-and-consent",
-    "spec-4.2-code-grant",
-)
+@pytest.mark.clause("6749-2.3.1-basic-form-encoded", "6749-4.1.2-code-in-redirect", "6749-4.1.4-token-response")
+@pytest.mark.clause("7009-2.1-immediate", "7636-4.6-equal", "8414-2-endpoints", "8414-3.3-issuer-identical")
+@pytest.mark.clause("9207-2-iss-in-redirect", "spec-4.1-login-and-consent", "spec-4.2-code-grant")
 @pytest.mark.parametrize(("app", "method", "redirect_uri"), METHODS)
 @pytest.mark.parametrize("library", LIBRARIES)
 async def test_client_redeems_refreshes_and_revokes_an_allowed_grant(

@@ -50,9 +50,8 @@ async def put_back(cluster: Cluster, shard: Shard) -> None:
         assert await asyncio.to_thread(master.wait, 1, round(MAX_WAIT_SECONDS * 1000)) == 1
 
 
-@pytest.mark.clause(
-    "decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed", "decided-durability", "decided-streams-end"
-)
+@pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed", "decided-durability")
+@pytest.mark.clause("decided-streams-end")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 async def test_cluster_failover_keeps_confirmed_writes(
     cluster: Cluster, loop_time: LoopTime, number: signal.Signals

@@ -33,9 +33,8 @@ BACKGROUND = [load_script(name) for name in ("append_events", "register_secret_k
 USERS = 16
 
 
-@pytest.mark.clause(
-    "decided-i10-outage-is-not-theft", "decided-i10-own-retry", "spec-3-replay-in-grace", "decided-replay-gets-the-head"
-)
+@pytest.mark.clause("decided-i10-outage-is-not-theft", "decided-i10-own-retry", "spec-3-replay-in-grace")
+@pytest.mark.clause("decided-replay-gets-the-head")
 async def test_retry_of_a_lost_refresh_gets_the_newest_token(
     deployment: Deployment, proxied_http: httpx2.AsyncClient
 ) -> None:

@@ -283,12 +283,8 @@ class Histories(RuleBasedStateMachine):
         return names[choice % len(names)]
 
 
-@pytest.mark.clause(
-    "decided-sessions-per-user",
-    "decided-i2-one-head",
-    "decided-i7-revocation-is-final",
-    "decided-i6-everything-expires",
-)
+@pytest.mark.clause("decided-sessions-per-user", "decided-i2-one-head", "decided-i7-revocation-is-final")
+@pytest.mark.clause("decided-i6-everything-expires")
 @pytest.mark.parametrize("histories", [60, pytest.param(1_000, marks=pytest.mark.long)])
 def test_random_histories_go_as_the_design_says(redis_server: AnyRedis, histories: int) -> None:
     """Prints a seed and the shortest history it finds when one goes differently."""

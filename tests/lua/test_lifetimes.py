@@ -160,8 +160,7 @@ async def test_mark_outlives_a_client_with_longer_sessions(
     assert fake.dbsize() == 0
 
 
-@pytest.mark.clause("decided-client-lifetimes", "decided-i6-everything-expires")
-@pytest.mark.clause("decided-access-token-within-family")
+@pytest.mark.clause("decided-client-lifetimes", "decided-i6-everything-expires", "decided-access-token-within-family")
 async def test_nothing_outlives_a_session_of_changing_lives(
     objects: StoreObjects, fake: redis.Redis, server_clock: ServerClock
 ) -> None:

@@ -187,8 +187,7 @@ async def test_unix_socket_peer_is_local(
         assert "/metrics" not in log.read_text()
 
 
-@pytest.mark.clause("decided-trusted-proxies")
-@pytest.mark.clause("decided-unix-socket-peer")
+@pytest.mark.clause("decided-trusted-proxies", "decided-unix-socket-peer")
 async def test_a_proxy_at_a_unix_socket_can_be_trusted(
     redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
 ) -> None:

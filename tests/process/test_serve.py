@@ -1,6 +1,5 @@
 """`python -m service` and `./scripts/serve`, as whole processes."""
 
-import http.client
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from deployment.stack import Stack, write_certificate
 from service.embedded.data_folder import socket_path
 from service.system.process import __file__ as parent_death
 from tests.process.locks import can_lock
-from tests.support.servers import CHECKOUT
+from tests.support.servers import CHECKOUT, get_status
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
 SERVICE = (sys.executable, "-P", "-m", "service")
@@ -74,14 +73,7 @@ class Service:
             self.wait()
 
     def get(self, path: str) -> int:
-        connection = http.client.HTTPConnection(self.address, timeout=MAX_WAIT_SECONDS)
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().status
-        except OSError:
-            return 0
-        finally:
-            connection.close()
+        return get_status(self.address, path)
 
     def store(self) -> redis.Redis:
         return redis.Redis(unix_socket_path=str(socket_path(self.data_dir)), decode_responses=True)
@@ -193,10 +185,7 @@ def test_a_second_start_on_a_folder_in_use_is_refused(start_ready: Start, start:
     (line,) = (line for line in second.log.read_text().splitlines() if not line.startswith("{"))
     assert f"{tmp_path / 'data'} is in use" in line
     assert line.endswith("TOKEN_SERVICE_DATA_DIR=FOLDER")
-    connection = http.client.HTTPConnection(address, timeout=MAX_WAIT_SECONDS)
-    connection.request("GET", "/readyz")
-    assert connection.getresponse().status == 200
-    connection.close()
+    assert get_status(address, "/readyz") == 200
 
 
 def test_a_port_in_use_is_refused(start: Start) -> None:

@@ -12,9 +12,8 @@ def header(text: str | bytes) -> str:
     return "Basic " + b64encode(text.encode() if isinstance(text, str) else text).decode()
 
 
-@pytest.mark.clause(
-    "6749-2.3.1-basic-form-encoded", "decided-basic-encoded-and-raw", "decided-public-client-empty-password"
-)
+@pytest.mark.clause("6749-2.3.1-basic-form-encoded", "decided-basic-encoded-and-raw")
+@pytest.mark.clause("decided-public-client-empty-password")
 @pytest.mark.parametrize(
     ("text", "readings"),
     [

@@ -65,9 +65,8 @@ async def complete_code_flow(
     return dict(tokens) | {"code": answer["code"]}
 
 
-@pytest.mark.clause(
-    "6749-4.1.2-code-bound", "6749-4.1.2-state-returned", "7636-4.6-equal", "decided-parallel-logins-wait"
-)
+@pytest.mark.clause("6749-4.1.2-code-bound", "6749-4.1.2-state-returned", "7636-4.6-equal")
+@pytest.mark.clause("decided-parallel-logins-wait")
 @pytest.mark.parametrize("people", [(ALICE,), (ALICE, BOB)], ids=["one user", "two users"])
 async def test_concurrent_browser_logins_get_separate_sessions(
     instances: InstancePair, http: httpx2.AsyncClient, people: tuple[UserCredentials, ...]
@@ -91,9 +90,8 @@ async def test_concurrent_browser_logins_get_separate_sessions(
     assert not list(instances.store.scan_iter("code:*"))
 
 
-@pytest.mark.clause(
-    "decided-i1-one-winner", "decided-i7-revocation-is-final", "decided-revoke-all-covers-logins", "spec-4.4-all-tokens"
-)
+@pytest.mark.clause("decided-i1-one-winner", "decided-i7-revocation-is-final", "decided-revoke-all-covers-logins")
+@pytest.mark.clause("spec-4.4-all-tokens")
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("way", ["client", "bearer", "page"])
 async def test_codes_exchanged_during_revoke_all_yield_no_session(

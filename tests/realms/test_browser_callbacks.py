@@ -52,14 +52,8 @@ def redirects(**changes: object) -> ProviderChange:
     return change_provider
 
 
-@pytest.mark.clause(
-    "6749-4.1.2.1-error",
-    "6749-4.1.2.1-state-returned",
-    "9207-2-iss-in-error-redirect",
-    "9207-2.4-iss-checked",
-    "decided-external-denial",
-)
-@pytest.mark.clause("decided-external-realm-down")
+@pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned", "9207-2-iss-in-error-redirect")
+@pytest.mark.clause("9207-2.4-iss-checked", "decided-external-denial", "decided-external-realm-down")
 @pytest.mark.parametrize(
     "fault",
     [

@@ -139,9 +139,8 @@ def test_trust_in_addresses_needs_the_claim_that_has_them() -> None:
     assert find_mistakes(realm % "email") == []
 
 
-@pytest.mark.clause(
-    "decided-seed-needed-parts", "6749-3.1.2.2-public-client-registers", "6749-10.2-public-redirect-registered"
-)
+@pytest.mark.clause("decided-seed-needed-parts", "6749-3.1.2.2-public-client-registers")
+@pytest.mark.clause("6749-10.2-public-redirect-registered")
 def test_the_code_grant_needs_a_redirect_uri() -> None:
     mistake = "clients[0].redirect_uris: the grant authorization_code needs at least one"
 

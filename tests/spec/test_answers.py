@@ -65,15 +65,11 @@ async def grant_by_replay(http: httpx2.AsyncClient, worker: Worker) -> httpx2.Re
     return await PHONE_APP.refresh(http, refresh_token)
 
 
-@pytest.mark.clause(
-    "spec-2.1-all-fields", "spec-2.1-expires-in-integer", "spec-2.1-token-type-bearer", "spec-4.2-answer"
-)
-@pytest.mark.clause("spec-2.1-content-type", "spec-2.1-cache-headers", "6749-5.1-access-token")
-@pytest.mark.clause(
-    "6749-5.1-token-type", "6749-5.1-scope", "6749-5.1-status-and-json", "6749-5.1-no-store", "6749-5.1-pragma"
-)
-@pytest.mark.clause("6749-5.1-expires-in", "6749-3.2-response-member-once", "6750-5.3-no-token-in-cookie")
-@pytest.mark.clause("spec-1-three-grants", "spec-1-short-access-long-refresh")
+@pytest.mark.clause("spec-2.1-all-fields", "spec-2.1-expires-in-integer", "spec-2.1-token-type-bearer")
+@pytest.mark.clause("spec-4.2-answer", "spec-2.1-content-type", "spec-2.1-cache-headers", "6749-5.1-access-token")
+@pytest.mark.clause("6749-5.1-token-type", "6749-5.1-scope", "6749-5.1-status-and-json", "6749-5.1-no-store")
+@pytest.mark.clause("6749-5.1-pragma", "6749-5.1-expires-in", "6749-3.2-response-member-once")
+@pytest.mark.clause("6750-5.3-no-token-in-cookie", "spec-1-three-grants", "spec-1-short-access-long-refresh")
 @pytest.mark.parametrize("grant", [grant_by_password, grant_by_code, grant_by_refresh, grant_by_replay])
 async def test_every_grant_has_the_same_answer(
     http: httpx2.AsyncClient, worker: Worker, grant: Callable[[httpx2.AsyncClient, Worker], Awaitable[httpx2.Response]]

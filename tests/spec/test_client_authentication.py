@@ -42,9 +42,8 @@ async def test_a_client_authenticates_by_basic_or_in_the_body(http: httpx2.Async
     assert (await client.log_in(http, ALICE)).status_code == 200
 
 
-@pytest.mark.clause(
-    "6749-2.3.1-basic", "spec-4.2-basic", "spec-4.3-client-authenticates", "spec-5.1-client-authentication"
-)
+@pytest.mark.clause("6749-2.3.1-basic", "spec-4.2-basic", "spec-4.3-client-authenticates")
+@pytest.mark.clause("spec-5.1-client-authentication")
 async def test_basic_works_at_a_refresh_and_a_revocation_too(http: httpx2.AsyncClient) -> None:
     first = tokens_of(await log_in_by_header(http, WEB_SHOP.basic))["refresh_token"]
     form = {"grant_type": "refresh_token", "refresh_token": first}
@@ -151,9 +150,8 @@ async def test_non_basic_authorization_is_invalid_client(http: httpx2.AsyncClien
     assert response.headers["www-authenticate"] == CHALLENGE
 
 
-@pytest.mark.clause(
-    "6749-2.3.1-basic-form-encoded", "decided-basic-and-body-differ", "decided-basic-with-same-client-id"
-)
+@pytest.mark.clause("6749-2.3.1-basic-form-encoded", "decided-basic-and-body-differ")
+@pytest.mark.clause("decided-basic-with-same-client-id")
 async def test_body_client_id_selects_the_reading_of_basic(
     make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:

@@ -28,14 +28,8 @@ from tests.support.clients_and_users import (
 from tests.support.invalidations import await_invalidations
 
 
-@pytest.mark.clause(
-    "6749-4.3.3-token-response",
-    "spec-4.2-password-grant",
-    "spec-5.2-user-by-password-grant",
-    "spec-1-authenticates-and-issues",
-    "spec-4.2-password-email",
-    "spec-2.2-realm-main",
-)
+@pytest.mark.clause("6749-4.3.3-token-response", "spec-4.2-password-grant", "spec-5.2-user-by-password-grant")
+@pytest.mark.clause("spec-1-authenticates-and-issues", "spec-4.2-password-email", "spec-2.2-realm-main")
 async def test_a_user_gets_tokens_for_the_right_password(http: httpx2.AsyncClient) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
 
@@ -165,8 +159,7 @@ async def test_a_login_without_a_scope_is_invalid_scope(http: httpx2.AsyncClient
     assert_error(response, 400, "invalid_scope")
 
 
-@pytest.mark.clause(
-    "6749-4.3.2-client-authenticates", "spec-4.2-secret-supplied", "6749-2.2-identifier-alone-is-no-proof"
-)
+@pytest.mark.clause("6749-4.3.2-client-authenticates", "spec-4.2-secret-supplied")
+@pytest.mark.clause("6749-2.2-identifier-alone-is-no-proof")
 async def test_a_client_with_a_secret_sends_it_with_a_password(http: httpx2.AsyncClient) -> None:
     assert_error(await replace(WEB_SHOP, client_secret=None).log_in(http, ALICE), 401, "invalid_client")

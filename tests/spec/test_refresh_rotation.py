@@ -18,10 +18,8 @@ from tests.support.clients_and_users import (
 )
 
 
-@pytest.mark.clause(
-    "spec-4.2-refresh-grant", "spec-3-refresh-rotates", "6749-6-new-token", "6819-5.2.2.3-refresh-rotation"
-)
-@pytest.mark.clause("6749-6-scope-omitted", "6749-6-new-token-same-scope")
+@pytest.mark.clause("spec-4.2-refresh-grant", "spec-3-refresh-rotates", "6749-6-new-token")
+@pytest.mark.clause("6819-5.2.2.3-refresh-rotation", "6749-6-scope-omitted", "6749-6-new-token-same-scope")
 @pytest.mark.parametrize("client", [PHONE_APP, WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
 async def test_refresh_returns_two_new_tokens(http: httpx2.AsyncClient, client: OAuthClient) -> None:
     first = tokens_of(await client.log_in(http, ALICE))

@@ -97,9 +97,8 @@ def retries(sessions: Sessions) -> Retries:
     return Retries(sessions)
 
 
-@pytest.mark.clause(
-    "decided-revoke-all-presented-token-last", "decided-revoke-all-many-sessions", "decided-i6-everything-expires"
-)
+@pytest.mark.clause("decided-revoke-all-presented-token-last", "decided-revoke-all-many-sessions")
+@pytest.mark.clause("decided-i6-everything-expires")
 @pytest.mark.parametrize("logs_in_again", [True, False])
 async def test_interrupted_retry_can_be_repeated(sessions: Sessions, retries: Retries, logs_in_again: bool) -> None:
     """The presented token is dead only if the call was completed, and then everything is deleted."""

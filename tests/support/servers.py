@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -220,6 +220,14 @@ def _answers(server: RedisServer) -> bool:
         return False
 
 
+def get_status(address: str, path: str) -> int:
+    """Return the status of a GET, or 0 if the connection fails."""
+    with closing(http.client.HTTPConnection(address, timeout=MAX_WAIT_SECONDS)) as connection, suppress(OSError):
+        connection.request("GET", path)
+        return connection.getresponse().status
+    return 0
+
+
 @dataclass(frozen=True)
 class ServiceProcess:
     """A process of the service, started as an operator starts it."""
@@ -233,15 +241,7 @@ class ServiceProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def status(self, path: str) -> int:
-        """Return the status of a GET, or 0 if the connection fails."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=MAX_WAIT_SECONDS)
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().status
-        except OSError:
-            return 0
-        finally:
-            connection.close()
+        return get_status(f"127.0.0.1:{self.port}", path)
 
 
 @contextmanager
