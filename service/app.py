@@ -23,7 +23,7 @@ from service.system.process import die_with_supervisor
 from service.web import responses
 from service.web.middleware.access_log import AccessLog
 from service.web.middleware.cors import CrossOrigin
-from service.web.middleware.request_context import HeadLimit, RequestContext
+from service.web.middleware.request_context import HeadLimit, PathAsSent, RequestContext
 from service.web.middleware.static_routes import ErrorHandler, ErrorHandlers, StaticRoutes
 from service.web.pages.page import Pages
 from service.web.request.client_address import TrustedProxies
@@ -87,4 +87,4 @@ def _wrap(app: StaticRoutes, worker: Worker) -> ASGIApp:
     allowed = CrossOrigin(app, worker.caches.origins, methods)
     limited = HeadLimit(allowed, {f"{prefix}/oauth2/v1/verify" for prefix in prefixes})
     proxied = TrustedProxies(AccessLog(limited), worker.settings.trusted_proxies)
-    return RequestContext(proxied, worker.audit_stream)
+    return RequestContext(PathAsSent(proxied), worker.audit_stream)

@@ -22,7 +22,7 @@ def read_secret(prompt: str, file: str | None, *, what: str = "secret", twice: b
             return str(click.prompt(prompt, hide_input=True, confirmation_prompt=twice, err=True))
     place = "stdin" if file in (None, "-") else file
     try:
-        with ending_at_ctrl_c(), click.open_file(file or "-", encoding="utf-8") as opened:
+        with ending_at_ctrl_c(), click.open_file(file or "-", encoding="utf-8-sig") as opened:
             lines: list[str] = opened.read().splitlines()
     except OSError as error:
         raise WrongInput(f"{place} cannot be read: {error.strerror}") from None

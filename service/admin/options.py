@@ -74,9 +74,10 @@ def validate_user(user: User, password: str | None, least_characters: int) -> No
     from service.registry.seed_file.check import check_user  # as above
 
     mistakes: dict[str, str] = {}
-    check_user(UserEntry(username=user.username, name=user.name, password=password), "", mistakes, least_characters)
+    entry = UserEntry(username=user.username, realm=user.realm, name=user.name, password=password)
+    check_user(entry, "", mistakes, least_characters)
     if password is None:
-        mistakes.pop("password")
+        mistakes.pop("password", None)
     _refuse(mistakes)
 
 

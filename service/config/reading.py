@@ -64,7 +64,7 @@ def _read_secret_file(name: str) -> str:
     try:
         with file.open("rb") as opened:
             content = opened.read(MAX_SECRET_FILE_BYTES + 1)
-        text = content.decode().strip()
+        text = content.decode("utf-8-sig").strip()
     except (OSError, UnicodeDecodeError):
         raise ValueError("a readable file in UTF-8") from None
     if not text or len(content) > MAX_SECRET_FILE_BYTES:

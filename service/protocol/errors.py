@@ -30,8 +30,9 @@ _DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
 DESCRIPTIONS: Final[dict[str, str]] = {
     # HTTP and the form
     "content_type_differs": "The request body must have the content type {name}, in UTF-8.",
-    "form_malformed": "The request body is not valid application/x-www-form-urlencoded text in UTF-8.",
-    "json_malformed": "The request body is not valid JSON in UTF-8, or is nested too deeply.",
+    "form_malformed": "The request body is not a form in UTF-8. Percent-encode %, &, +, = and all that is not ASCII; "
+    "curl does so with --data-urlencode.",
+    "json_malformed": "The request body is not valid JSON in UTF-8, names a member twice, or is nested too deeply.",
     "form_too_large": "The request body is larger than 64 KiB.",
     "form_too_slow": "The request body did not arrive in time.",
     "request_malformed": "Malformed HTTP request.",
@@ -40,9 +41,10 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "parameter_malformed": "The parameter {name} contains characters that are not allowed.",
     "parameters_too_many": "The form or the query has more than 128 parameters.",
     "parameter_in_query": "Send {name} in the request body, not in the URI.",
-    "content_encoding_unknown": "Send the request body without Content-Encoding.",
+    "content_encoding_unknown": "Send the request body without Content-Encoding, or with identity.",
     "transfer_coding_unknown": "The only supported Transfer-Encoding is chunked.",
-    "host_not_one": "An HTTP/1.1 request must have exactly one Host header, and an HTTP/1.0 request at most one.",
+    "target_malformed": "The request target must not contain #. Percent-encode it as %23.",
+    "host_malformed": "An HTTP/1.1 request must have exactly one Host header, with a host name or an IP address.",
     "headers_too_many": "The request has more than 256 headers or more than 256 trailers.",
     "path_too_long": "The path is longer than 4 KiB.",
     "body_in_too_many_chunks": "The body has more than 256 chunks, or long chunk headers. Send larger chunks.",
@@ -66,7 +68,9 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "role_beyond_client": "The user has, or would get, a role that this client's own scope lacks.",
     "user_malformed": "Malformed user: {name}.",
     "password_missing": "There is no such user, and a new user needs a password or a password_hash.",
+    "condition_malformed": "If-Match and If-None-Match must be *, each once, and Content-Range is not supported.",
     "user_exists": "The user exists, and If-None-Match allows only a new one.",
+    "user_missing": "There is no such user, and If-Match allows only one who exists.",
     "sub_id_malformed": "The JSON object must have a sub_id, an object of the format opaque with id, iss_sub with iss "
     "and sub, or email with email; all of these are texts that are not empty.",
     "issuer_unknown": "The iss is neither the base URL nor the issuer of a realm with username_claim sub.",

@@ -1,18 +1,19 @@
-"""Parsing of form bodies and query strings, and of the client credentials in a request.
+"""Parsing of form bodies, query strings and JSON, and of the client credentials in a request.
 
 Each known parameter is read at most once, with a strict encoding. A client uses one method of authentication only.
 
 Clauses: RFC 6749 §2.3, §2.3.1, §3.1, §3.2, §3.2.1, §4.1.3, §4.3.2, §5.2, §6, Appendix B, RFC 7009 §2.1, RFC 7662 §2.1,
-SPEC §1, §4.2, §4.3, §5.1
+RFC 7493 §2.3, SPEC §1, §4.2, §4.3, §5.1
 """
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode
 from binascii import a2b_qp
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from python_multipart.multipart import Field, FormParser
@@ -51,8 +52,8 @@ Fields = Sequence[tuple[str | None, str | None]]
 def check_content_type(content_type: str | None, expected: str) -> None:
     """Raise InvalidRequest unless the content type is `expected`, with text in UTF-8.
 
-    ISO-8859-1 is accepted too: the text of a form is ASCII, and its escapes are always read as UTF-8. JSON is in UTF-8
-    whatever the parameter says.
+    US-ASCII and ISO-8859-1 are accepted too: the text of a form is ASCII, and its escapes are always read as UTF-8.
+    JSON is in UTF-8 whatever the parameter says.
 
     Clauses: RFC 6749 §3.2, Appendix B, SPEC §1
     """
@@ -62,7 +63,7 @@ def check_content_type(content_type: str | None, expected: str) -> None:
         raise InvalidRequest("content_type_differs", name=expected)
     media_type, *attributes = (part.strip().lower() for part in content_type.split(";"))
     charsets = {attribute.removeprefix("charset=").strip('"') for attribute in attributes if "charset=" in attribute}
-    if media_type != expected or not charsets <= {"utf-8", "utf8", "iso-8859-1"}:
+    if media_type != expected or not charsets <= {"utf-8", "utf8", "us-ascii", "iso-8859-1"}:
         raise InvalidRequest("content_type_differs", name=expected)
 
 
@@ -121,6 +122,22 @@ def decode_field(encoded: bytes) -> str | None:
         return a2b_qp(quoted_printable).decode()
     except UnicodeDecodeError:
         return None
+
+
+def parse_json(text: bytes, form: Any = Any) -> Any:
+    """Return the value, which must have the type `form`. Raises ValueError or RecursionError otherwise, and if a member
+    appears twice: msgspec keeps the last one, and another program may use the first.
+
+    Clauses: RFC 7493 §2.3
+    """
+    value = msgspec.json.decode(text, type=form)
+    json.loads(text, object_pairs_hook=_check_members)
+    return value
+
+
+def _check_members(members: Sequence[tuple[str, Any]]) -> None:
+    if len({name for name, _ in members}) < len(members):
+        raise ValueError("a member appears twice in its object")
 
 
 def check_query(query: bytes, known: Collection[str]) -> None:

@@ -30,6 +30,9 @@ _SELECTORS: Final = (*range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0)
 _INVISIBLE: Final = "".join(map(chr, _BLANKS + _OTHERS + _SELECTORS))
 """Control characters, white space, and the characters without width that keyboards and copied text add to a name."""
 
+INVISIBLE_WITHIN: Final = frozenset(_INVISIBLE) - {" "}
+"""The characters that no user name in realm main may have, in its one form: two such names would look the same."""
+
 _DROPPED: Final = dict.fromkeys(map(ord, _INVISIBLE))
 
 _MAX_TYPED_CHARACTERS: Final = 4 * MAX_USERNAME_CHARACTERS

@@ -47,6 +47,7 @@ def make_user(entry: UserEntry, old: User | None, password_hash: str | None = No
             is_upgraded = digest_hash(password_hash) == old.upgraded_from
             if is_upgraded or password_hash == old.password_hash:
                 password_hash, upgraded_from = old.password_hash, old.upgraded_from
+    entry = msgspec.structs.replace(entry, roles=tuple(dict.fromkeys(entry.roles)))
     user = msgspec.convert({"realm": entry.realm} | msgspec.to_builtins(entry), User)
     return msgspec.structs.replace(
         user, password_hash=password_hash, upgraded_from=upgraded_from, imported_hash=imported_hash

@@ -42,7 +42,7 @@ class UserChange(NamedTuple):
 def read_user_change(tree: Any, at: str, mistakes: Mistakes, min_password_characters: int) -> UserChange | None:
     """Read the fields of a user, and note each mistake under `at` and the name of the field.
 
-    Returns None if the tree is no mapping. A field whose value is null counts as one that is not named.
+    Returns None if the tree is not a mapping.
     """
     entry = read_entry(tree, UserEntry, at, mistakes)
     if entry is None:
@@ -52,7 +52,7 @@ def read_user_change(tree: Any, at: str, mistakes: Mistakes, min_password_charac
     entry = msgspec.structs.replace(entry, username=normalize_username(entry.username), realm=MAIN_REALM)
     found: Mistakes = {}
     check_user(entry, at, found, min_password_characters)
-    fields = frozenset(name.removesuffix("_hash") for name, value in tree.items() if value is not None)
+    fields = frozenset(name.removesuffix("_hash") for name in tree)
     if "password" not in fields:
         del found[f"{at}password"]  # only a change that creates the user needs one
     for place, mistake in found.items():

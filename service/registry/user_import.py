@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,11 +24,11 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
-import msgspec
 from msgspec.structs import replace
 
 from service.crypto.hash_kinds import digest_hash
 from service.observability.audit import record_event
+from service.protocol.parameters import parse_json
 from service.protocol.user import User, UserNarrowing, find_user_narrowing
 from service.registry.editor import ChangeRefused
 from service.registry.pending_revocations import PendingRevocations
@@ -46,9 +47,6 @@ LINES_PER_BATCH: Final = 3_000
 MAX_LINE_BYTES: Final = 65_536
 MAX_MISTAKES: Final = 10_000
 """The number of mistakes after which no more lines are read, because the texts of all could take all memory."""
-
-_read_object: Final = msgspec.json.Decoder(dict).decode
-
 
 Line = tuple[int, UserChange]
 """A line without mistakes, with its number. Lines are numbered from 1 on."""
@@ -161,11 +159,13 @@ class UserImport:
             if len(text) > MAX_LINE_BYTES:
                 mistakes[place] = f"expected one JSON object per line, of at most {MAX_LINE_BYTES} bytes"
                 return
-            if text.isspace():
+            if number == 1:
+                text = text.removeprefix(BOM_UTF8)  # RFC 8259 §8.1 allows it; Excel and PowerShell write one
+            if not text.strip():
                 continue
             try:
-                change = read_user_change(_read_object(text), f"{place}: ", mistakes, self._min_password_characters)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                change = read_user_change(parse_json(text, dict), f"{place}: ", mistakes, self._min_password_characters)
+            except (ValueError, RecursionError) as error:
                 mistakes[place] = f"expected a JSON object in UTF-8: {error}"
                 continue
             if change is not None and len(mistakes) == count:

@@ -35,6 +35,8 @@ def list_client_mistakes(client: Client) -> Iterator[str]:
     if {AUTHORIZATION_CODE, PASSWORD} & set(client.grant_types) and not client.scope:
         yield "it has no scope, so all of its requests are refused"
     for redirect_uri in client.redirect_uris:
+        if "*" in redirect_uri:
+            yield f"the * in {redirect_uri} matches only a *: register each redirect URI by itself"
         if is_unprotected(redirect_uri):
             yield f"codes are sent unencrypted to {redirect_uri}"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, Final, NoReturn, cast
@@ -30,6 +31,9 @@ HEAD_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 5.0
 UNREAD_SECONDS: Final = 10.0
 REFUSED_REPORT_SECONDS: Final = 1.0
+
+_HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]*)?")
+"""A host of RFC 3986 §3.2.2 with or without a port. A comma is refused, since a proxy joins two headers by one."""
 
 MAX_UNFINISHED_HEAD_BYTES: Final = 72 * 1024
 """Limit for an incomplete request head. A complete head is limited by HeadLimit, which knows the client's address.
@@ -157,6 +161,8 @@ class HttpConnection(HttpToolsProtocol):
     _body_bytes = 0
     _chunks = 0
     _hosts = 0
+    _host = b""
+    """The last Host header of this connection. It was well formed, so the same one is not checked again."""
 
     _reason: OAuthError | None = None
     """The refusal that ended reading, unless it is `request_malformed`."""
@@ -218,6 +224,9 @@ class HttpConnection(HttpToolsProtocol):
         name = name.lower()
         if name == b"host":
             self._hosts += 1
+            if value != self._host and not _HOST.fullmatch(value.strip(b" \t")):
+                self._stop(InvalidRequest("host_malformed"))
+            self._host = value
         elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
@@ -245,11 +254,16 @@ class HttpConnection(HttpToolsProtocol):
         self._keeps_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
 
     def _check_head(self) -> None:
-        """Refuse a path that is too long, and a request that does not name its host once: 400 by RFC 9112 §3.2."""
+        """Refuse a path that is too long, a fragment, and a request that does not name its host once.
+
+        The last two are 400 by RFC 9112 §3.2.
+        """
         if len(self.url) > MAX_PATH_BYTES and len(self.url.partition(b"?")[0]) > MAX_PATH_BYTES:
             self._stop(InvalidRequest("path_too_long", status=431))
+        if b"#" in self.url:
+            self._stop(InvalidRequest("target_malformed"))
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() not in ("1.0", "0.9")):
-            self._stop(InvalidRequest("host_not_one"))
+            self._stop(InvalidRequest("host_malformed"))
 
     def on_chunk_header(self) -> None:
         self._chunks += 1

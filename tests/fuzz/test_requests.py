@@ -34,7 +34,7 @@ from service.protocol.errors import (
     InvalidToken,
     MalformedBearer,
 )
-from service.protocol.languages import find_language, parse_accept_language, parse_ui_locales
+from service.protocol.negotiation import find_language, parse_preferences, parse_ui_locales
 from service.protocol.parameters import TOKEN_PARAMETERS, parse_client_credentials, parse_form
 from service.protocol.scope import REALMS, ROLES, parse_realm, parse_scope
 from service.protocol.token_form import (
@@ -83,7 +83,7 @@ def test_the_scope_that_a_gateway_needs_is_read_or_refused(query: bytes) -> None
 
 @given(st.one_of(bent_text("de-AT;q=0.8, *;q=0"), bent_text("de en")))
 def test_languages_are_read_or_ignored(text: str) -> None:
-    for wanted in (parse_accept_language(text), parse_ui_locales(text)):
+    for wanted in (parse_preferences(text), parse_ui_locales(text)):
         assert find_language(wanted, ("en", "de")) in (None, "en", "de")
 
 

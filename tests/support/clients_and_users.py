@@ -123,8 +123,13 @@ async def put_user(
     return await http.put(USERS + quote(username, safe=""), json=body, headers=client.basic | (headers or {}))
 
 
-async def delete_user(http: httpx2.AsyncClient, username: str, client: OAuthClient = BACK_OFFICE) -> httpx2.Response:
-    return await http.delete(USERS + quote(username, safe=""), headers=client.basic)
+async def delete_user(
+    http: httpx2.AsyncClient,
+    username: str,
+    client: OAuthClient = BACK_OFFICE,
+    headers: dict[str, str] | None = None,
+) -> httpx2.Response:
+    return await http.delete(USERS + quote(username, safe=""), headers=client.basic | (headers or {}))
 
 
 def name_subject(subject: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from service.protocol.errors import InvalidScope
 from service.protocol.grammar import SCOPE_TOKEN, is_showable, is_unicode_without_line_ends, is_vschar
 from service.protocol.scope import MAIN_REALM, SCOPE_ITEMS, Scope, parse_scope
 from service.protocol.uri import find_origin_mistake, find_server_mistake, find_uri_mistake
-from service.protocol.user import EMAIL_CLAIM, MAX_PASSWORD_CHARACTERS, MAX_USERNAME_CHARACTERS
+from service.protocol.user import EMAIL_CLAIM, INVISIBLE_WITHIN, MAX_PASSWORD_CHARACTERS, MAX_USERNAME_CHARACTERS
 from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
 
 Mistakes = dict[str, str]
@@ -33,6 +33,7 @@ _NON_IDENTIFYING_CLAIMS: Final = frozenset(
 Some are the same for all users, who would become one user. Others differ at each login, so one user would become many.
 """
 
+_MAX_SHOWN_CHARACTERS: Final = 255
 _WITHOUT_CONTROLS: Final = "without control characters and marks that change the text direction"
 _PASSWORD_MISTAKES: Final[dict[str, str]] = {
     "common": "is one of the most common passwords, which are guessed first",
@@ -110,6 +111,8 @@ def check_user(entry: UserEntry, at: str, mistakes: Mistakes, min_password_chara
     has_password = password is not None or password_hash is not None
     if not is_showable(entry.username) or len(entry.username) > MAX_USERNAME_CHARACTERS:
         note(f"{at}username", f"expected 1 to {MAX_USERNAME_CHARACTERS} characters in one line, {_WITHOUT_CONTROLS}")
+    if entry.realm == MAIN_REALM and not INVISIBLE_WITHIN.isdisjoint(entry.username):
+        note(f"{at}username", "expected a name without invisible characters, and without blanks other than the space")
     _check_shown(f"{at}name", entry.name, mistakes)
     if password is not None and password_hash is not None:
         note(f"{at}password_hash", "expected password or password_hash, not both")
@@ -127,8 +130,9 @@ def check_user(entry: UserEntry, at: str, mistakes: Mistakes, min_password_chara
 
 
 def _check_shown(place: str, text: str, mistakes: Mistakes) -> None:
-    if text and not is_showable(text):
-        mistakes.setdefault(place, f"expected text in one line, {_WITHOUT_CONTROLS}")
+    if text and not (is_showable(text) and len(text) <= _MAX_SHOWN_CHARACTERS):
+        form = f"expected at most {_MAX_SHOWN_CHARACTERS} characters in one line, {_WITHOUT_CONTROLS}"
+        mistakes.setdefault(place, form)
 
 
 def _read_scope(text: str, place: str, mistakes: Mistakes) -> Scope:

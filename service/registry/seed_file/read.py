@@ -93,16 +93,18 @@ def parse_seed(text: bytes, min_password_characters: int = MIN_PASSWORD_CHARACTE
 
 def read_entry(tree: Any, entry_type: type[Entry], at: str, mistakes: Mistakes) -> Entry | None:
     """Read an entry, if it has mistakes field by field to note each. A value that cannot be used counts as absent."""
-    if entry_type is not ClientEntry:  # whose lifetimes are texts
-        with suppress(msgspec.ValidationError):
-            return msgspec.convert(tree, entry_type)
     if not isinstance(tree, dict):
         mistakes.setdefault(at.removesuffix("."), "expected a mapping")
         return None
+    if entry_type is not ClientEntry and None not in tree.values():  # the lifetimes of a client are texts
+        with suppress(msgspec.ValidationError):
+            return msgspec.convert(tree, entry_type)
     fields = {field.name: field for field in _list_fields(entry_type)}
     for name in tree:
         if name not in fields:
             mistakes.setdefault(f"{at}{name}", f"unknown key; known are {', '.join(fields)}")
+        elif tree[name] is None:
+            mistakes.setdefault(f"{at}{name}", "expected a value, not null; a field without a value is left out")
     values: dict[str, Any] = {name: "" for name, field in fields.items() if field.required}
     for name, field in fields.items():
         if name in tree:
@@ -120,7 +122,7 @@ def _read_value(name: str, place: str, tree: Any, value_type: Any, mistakes: Mis
         # A wrong item of an enumeration is left out, because no later check depends on the number of such items.
         return {name: tuple(item.get(name, "") for item in items if item or item_type not in _CHOICES)}
     try:
-        if name in entries.LIFETIMES and tree is not None:
+        if name in entries.LIFETIMES:
             return {name: entries.read_lifetime(name, str(tree))}
         return {name: msgspec.convert(tree, value_type)}
     except msgspec.ValidationError as error:

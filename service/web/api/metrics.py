@@ -6,11 +6,13 @@ import asyncio
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from service.observability import metrics
+from service.web.middleware.request_context import PathAsSent
 from service.web.request.client_address import is_from_this_machine, parse_hop
 from service.web.request.reading import list_header_values
 
@@ -53,6 +55,7 @@ class MetricsEndpoint:
 
 def build_metrics_app(base_host: str) -> Starlette:
     """Return the application of a separate address, which serves the metrics to every caller."""
-    app = Starlette(routes=[Route("/metrics", MetricsEndpoint(base_host, is_for_all=True))])
+    route = Route("/metrics", MetricsEndpoint(base_host, is_for_all=True))
+    app = Starlette(routes=[route], middleware=[Middleware(PathAsSent)])
     app.router.redirect_slashes = False
     return app

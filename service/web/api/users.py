@@ -1,13 +1,12 @@
 """PUT and DELETE /oauth2/v1/users/{username}, by which a program creates, changes and deletes users of realm main.
 
-Clauses: SPEC §2.3, §3, RFC 9110 §13.1.2
+Clauses: SPEC §2.3, §3, RFC 9110 §13.1.1, §13.1.2
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +17,8 @@ from service.crypto.hashing_pool import HashingPool
 from service.crypto.password_hashing import hash_password
 from service.protocol.client import Client, check_managed_roles, check_user_management
 from service.protocol.errors import InvalidRequest, TemporarilyUnavailable
+from service.protocol.grammar import is_unicode_without_line_ends
+from service.protocol.parameters import decode_field
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.protocol.user import User
 from service.redis_client.lock import LockHeld
@@ -63,16 +64,12 @@ class UsersEndpoint:
         change = await asyncio.to_thread(parse_change, request, body, self.min_password_characters)
         network, password = get_prefixes(request)[-1].network, change.entry.password
         password_hash = password and await self.passwords.run(hash_password, password, network=network)
-        conditions = ",".join(list_header_values(request.scope, b"if-none-match")).split(",")
-        must_be_new = any(condition.strip(" \t") == "*" for condition in conditions)
 
         def replace(old: User | None) -> User:
+            new = change.apply(old, password_hash)
+            check_change(request, client, old, new)
             if old is None and not change.names_password:
                 raise InvalidRequest("password_missing")
-            new = change.apply(old, password_hash)
-            check_managed_roles(client, (*(old.roles if old else ()), *new.roles))
-            if old is not None and must_be_new:
-                raise InvalidRequest("user_exists", status=412)
             return new
 
         is_created = await self._make_editor(request, client).put_user(change.identity, replace)
@@ -82,10 +79,12 @@ class UsersEndpoint:
         """End everything of the user and delete the record. If there is none, an interrupted deletion is completed."""
         client = await self._authenticate(request)
         identity = parse_change(request, {}, self.min_password_characters).identity
-        with suppress(ChangeRefused):
+        try:
             await self._make_editor(request, client).delete_user(
-                identity, lambda user: check_managed_roles(client, user.roles)
+                identity, lambda user: check_change(request, client, user)
             )
+        except ChangeRefused:
+            check_change(request, client, None)
         return Response(status_code=204, headers=NO_STORE_HEADERS)
 
     async def _authenticate(self, request: Request) -> Client:
@@ -99,19 +98,47 @@ class UsersEndpoint:
         return RegistryEditor(self.registry, self.pending_revocations, origin, wait_seconds=LOCK_WAIT_SECONDS)
 
 
+def check_change(request: Request, client: Client, old: User | None, new: User | None = None) -> None:
+    """Raise UnauthorizedClient for a role beyond the client, and then InvalidRequest unless the conditions are true.
+
+    Each of If-Match and If-None-Match may only be `*`, since users have no entity tags. Content-Range is refused, since
+    a body is always whole.
+
+    Clauses: RFC 9110 §13.1.1, §13.1.2, §14.4
+    """
+    check_managed_roles(client, [role for user in (old, new) if user is not None for role in user.roles])
+    for name, needs_user in ((b"if-match", True), (b"if-none-match", False)):
+        values = [value.strip(" \t") for value in list_header_values(request.scope, name)]
+        if values not in ([], ["*"]) or list_header_values(request.scope, b"content-range"):
+            raise InvalidRequest("condition_malformed")
+        if values and needs_user is not (old is not None):
+            raise InvalidRequest("user_missing" if old is None else "user_exists", status=412)
+
+
 def parse_change(request: Request, body: Any, min_password_characters: int) -> UserChange:
     """Return the change of the user that the path names. Raises InvalidRequest, which tells the first mistake."""
     mistakes: Mistakes = {}
-    username = request.path_params["username"]
-    if "\ufffd" in username:  # the server puts it in place of what is not UTF-8, which would make two names one
-        mistakes["username"] = "expected percent-encoded UTF-8 in the path"
+    username = _read_name(request)
+    if username is None:
+        mistakes["username"] = "expected one percent-encoded segment in UTF-8 (/ is %2F, ? is %3F), and no query"
     if isinstance(body, dict):
         known = f"unknown member; known are {', '.join(MEMBERS)}"
         mistakes |= dict.fromkeys((name for name in body if name not in MEMBERS), known)
-        body = {**body, "username": username}
+        body = {**body, "username": username or ""}
     change = read_user_change(body, "", mistakes, min_password_characters)
     if change is None or mistakes:
         place, mistake = next(iter(mistakes.items()))
         text = _UNDESCRIBABLE.sub("?", f"{place or 'the body'}: {mistake}")
         raise InvalidRequest("user_malformed", name=text[:MAX_DESCRIPTION_CHARACTERS])
     return change
+
+
+def _read_name(request: Request) -> str | None:
+    """Return the user name in the path, or None if it is malformed or the address has a query.
+
+    The name has the characters of a login's user name. Clients and proxies take `.` and `..` away.
+    """
+    sent = request.path_params["username"]
+    name = decode_field(sent.replace("+", "%2B").encode("latin-1"))
+    is_cut = "/" in sent or name in (".", "..") or request.scope["query_string"]
+    return name if name is not None and not is_cut and is_unicode_without_line_ends(name) else None

@@ -1,4 +1,4 @@
-"""The context of all work on a request, and the limit of its head.
+"""The context of all work on a request, the path that all of it compares, and the limit of the head.
 
 The context is one time budget for Redis, the stream of security events, and the trace.
 """
@@ -38,6 +38,23 @@ class RequestContext:
             use_trace(scope["headers"])
         use_audit_stream(self._audit_stream)
         await self._app(scope, receive, send)
+
+
+class PathAsSent:
+    """Middleware that replaces the path, which the server has decoded, by the path as it was sent.
+
+    Log, CORS and routes then compare the same path as a proxy whose rule protects it: `/oauth2/v1/%75sers/x` is not
+    `/oauth2/v1/users/x`. The prefix that `--root-path` adds is removed.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] == "http" and (b"%" in scope["raw_path"] or scope["root_path"]):
+            scope["path"] = scope["raw_path"].decode("latin-1").removeprefix(scope["root_path"])
+            scope["root_path"] = ""
+        return self._app(scope, receive, send)
 
 
 class HeadLimit:

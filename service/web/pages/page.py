@@ -23,13 +23,13 @@ from service.protocol.authorization import (
     redirecting_oauth_errors_to,
 )
 from service.protocol.errors import OAuthError, ServerError
-from service.protocol.languages import find_language, parse_accept_language, parse_ui_locales
+from service.protocol.negotiation import find_language, parse_ui_locales
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.protocol.uri import is_loopback
 from service.redis_client.deadline import StoreUnavailable
 from service.web.pages.languages import DEFAULT_LANGUAGE, Language, load_languages
 from service.web.pages.rendering import Renderer
-from service.web.request.reading import list_header_values
+from service.web.request.reading import list_preferred
 from service.web.request.state import LANGUAGE, REASON
 from service.web.responses import answer_http_exception
 
@@ -91,7 +91,7 @@ class Pages:
         """
         tag = request.scope.get(LANGUAGE, "")
         if not tag:
-            wish = parse_accept_language(",".join(list_header_values(request.scope, b"accept-language")))
+            wish = list_preferred(request, b"accept-language")
             tag = find_language(wish, list(self._languages)) or DEFAULT_LANGUAGE
             request.scope[LANGUAGE] = tag
         return self._languages[tag]
@@ -206,9 +206,9 @@ class Pages:
 
 
 def _prefers_html(request: Request) -> bool:
-    """Return True if HTML comes before JSON in Accept, as in browsers. Programs accept anything, or name JSON."""
-    html, json = (request.headers.get("accept", "").find(kind) for kind in ("text/html", "application/json"))
-    return html >= 0 and (json < 0 or html < json)
+    """Return True if Accept prefers HTML to JSON, as in browsers. Programs accept anything, or name JSON."""
+    known = (kind for kind in list_preferred(request, b"accept") if kind in ("text/html", "application/json"))
+    return next(known, "") == "text/html"
 
 
 def add_retry_after(response: Response, error: OAuthError) -> Response:

@@ -6,15 +6,15 @@ Clauses: RFC 6749 §3.2, Appendix B, SPEC §1
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from service.protocol.authorization import parse_query
 from service.protocol.errors import InvalidRequest
+from service.protocol.negotiation import parse_preferences
 from service.protocol.parameters import (
     CLIENT_PARAMETERS,
     FORM_CONTENT_TYPE,
@@ -24,6 +24,7 @@ from service.protocol.parameters import (
     check_content_type,
     check_query,
     parse_form,
+    parse_json,
 )
 from service.web.request.state import BODY_IS_COMPLETE
 
@@ -47,9 +48,14 @@ async def read_json(request: Request) -> Any:
     """Return the value of a JSON body. Its client authenticates in a header only."""
     body = await _read_body(request, JSON_CONTENT_TYPE, CLIENT_PARAMETERS)
     try:
-        return msgspec.json.decode(body)
+        return parse_json(body)
     except (ValueError, RecursionError):
         raise InvalidRequest("json_malformed") from None
+
+
+def list_preferred(request: Request, header: bytes) -> Sequence[str]:
+    """Return what `header`, which is Accept or Accept-Language in lower case, prefers, the best first."""
+    return parse_preferences(",".join(list_header_values(request.scope, header)))
 
 
 def get_from_query(request: Request, name: str) -> str:
@@ -66,7 +72,7 @@ async def _read_body(request: Request, content_type: str, known: Collection[str]
     Raises InvalidRequest if the body has another content type or an encoding, or the query a `known` parameter.
     """
     check_content_type(next(iter(list_header_values(request.scope, b"content-type")), None), content_type)
-    if any(name == b"content-encoding" for name, _ in request.scope["headers"]):
+    if {coding.lower() for coding in list_header_values(request.scope, b"content-encoding")} - {"identity"}:
         raise InvalidRequest("content_encoding_unknown", status=415)
     if request.scope["query_string"]:
         check_query(request.scope["query_string"], known)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from service.protocol.languages import MAX_LANGUAGES_CHARACTERS, find_language, parse_accept_language, parse_ui_locales
+from service.protocol.negotiation import MAX_PREFERENCES_CHARACTERS, find_language, parse_preferences, parse_ui_locales
 
 AVAILABLE = ("en", "de", "pt-BR")
 
@@ -23,7 +23,7 @@ AVAILABLE = ("en", "de", "pt-BR")
     ],
 )
 def test_accept_language_chooses_by_quality_then_by_order(header: str, expected: str | None) -> None:
-    assert find_language(parse_accept_language(header), AVAILABLE) == expected
+    assert find_language(parse_preferences(header), AVAILABLE) == expected
 
 
 @pytest.mark.clause("decided-page-language")
@@ -32,9 +32,9 @@ def test_ui_locales_choose_by_order(text: str, expected: str | None) -> None:
     assert find_language(parse_ui_locales(text), AVAILABLE) == expected
 
 
-@pytest.mark.parametrize(("parse", "separator"), [(parse_accept_language, ","), (parse_ui_locales, " ")])
+@pytest.mark.parametrize(("parse", "separator"), [(parse_preferences, ","), (parse_ui_locales, " ")])
 def test_text_beyond_the_bound_is_ignored(parse: Callable[[str], Sequence[str]], separator: str) -> None:
-    long_text = "x" * (MAX_LANGUAGES_CHARACTERS - 3)
+    long_text = "x" * (MAX_PREFERENCES_CHARACTERS - 3)
 
     assert find_language(parse(f"{long_text}{separator}de"), AVAILABLE) == "de"
     assert find_language(parse(f"{long_text}x{separator}de"), AVAILABLE) is None
