@@ -13,13 +13,13 @@ from tests.support.browser import SESSIONS, Browser
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
 
 EVE = UserCredentials("eve@example.com", "eve's own password")
-CREATE = ("user", "create", "eve@example.com", "--role", "enduser", "--name", "Eve")
+CREATE = ("user", "create", "eve@example.com", "--role", "enduser", "--role", "enduser", "--name", "Eve")
 
 
 @pytest.fixture
 def password_file(tmp_path: Path) -> str:
     file = tmp_path / "password"
-    file.write_text(EVE.password + "\n")
+    file.write_text(EVE.password + "\n", "utf-8-sig")  # as PowerShell writes it
     return str(file)
 
 

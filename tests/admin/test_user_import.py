@@ -23,7 +23,8 @@ async def test_imported_users_log_in_with_their_old_passwords(
     admin: Admin, http: httpx2.AsyncClient, tmp_path: Path
 ) -> None:
     file = tmp_path / "users.jsonl"
-    file.write_text(f"{EVE_LINE}\n\n{ZOE_LINE}\r\n" + json.dumps({"username": ALICE.username, "name": "Alice A."}))
+    lines = f"{EVE_LINE}\n\n{ZOE_LINE}\r\n" + json.dumps({"username": ALICE.username, "name": "Alice A."})
+    file.write_text(lines, "utf-8-sig")  # as Excel and PowerShell write it
 
     first, again = await admin("user", "import", str(file)), await admin("user", "import", str(file), "--json")
 
@@ -44,6 +45,11 @@ BAD_LINES = {
     b'{"username": "alice@example.com", "roles": ["boss"]}': "line 2: roles[0]: expected one of",
     b'{"username": "alice@example.com", "realm": "cep"}': "line 2: realm: expected main",
     b'[{"username": "a"}]': "line 2: expected a JSON object in UTF-8: Expected `object`, got `array`",
+    b'{"username": "a@example.com", "us\\u0065rname": "b"}': "line 2: expected a JSON object in UTF-8: a member",
+    b'{"username": "alice@example.com", "disabled": null}': "line 2: disabled: expected a value, not null",
+    b'{"username": "a", "name": "%b"}' % (256 * b"x"): "line 2: name: expected at most 255 characters",
+    b'{"username": "a\\u200bb@example.com", "password": "long enough"}': "line 2: username: expected a name without",
+    b"\xef\xbb\xbf{}": "line 2: expected a JSON object in UTF-8: ",
     b"username,password": "line 2: expected a JSON object in UTF-8: JSON is malformed",
     b'{"username": "\xff"}': "line 2: expected a JSON object in UTF-8: ",
     b"[" * 5000: "line 2: expected a JSON object in UTF-8: ",

@@ -244,7 +244,7 @@ URL = "redis://:hunter2@cache:6379/0"
 @pytest.fixture
 def secret_files(tmp_path: Path) -> dict[str, str]:
     for name, value in {"url": URL, "key": f"{KEY},{OTHER_KEY}"}.items():
-        (tmp_path / name).write_text(f"\n {value}\n")
+        (tmp_path / name).write_text(f"\n {value}\n", "utf-8-sig")
     return {"REDIS_URL_FILE": str(tmp_path / "url"), "TOKEN_SERVICE_SECRET_KEY_FILE": str(tmp_path / "key")}
 
 

@@ -108,6 +108,7 @@ def test_long_content_type_is_refused() -> None:
         ('application/x-www-form-urlencoded; charset="UTF8"', True),
         ("application/x-www-form-urlencoded; boundary=x", True),
         ("application/x-www-form-urlencoded; charset=ISO-8859-1", True),
+        ("application/x-www-form-urlencoded; charset=US-ASCII", True),
         ("application/x-www-form-urlencoded; charset=iso-8859-15", False),
         ("application/x-www-form-urlencoded; charset=utf-16", False),
         ("application/x-www-form-urlencoded; charset=", False),

@@ -120,6 +120,31 @@ def test_invisible_and_bidi_characters_are_refused(mark: str) -> None:
     assert places == ["realms.cep.name", "clients[0].client_name", "users[0].username", "users[0].name"]
 
 
+@pytest.mark.clause("decided-shown-names")
+def test_shown_names_have_at_most_255_characters() -> None:
+    seed = {
+        "realms": {"cep": {"client_id": "us", "issuer": "https://a.example", "name": "ä" * 256}},
+        "clients": [{"client_id": "shop", "client_name": "ä" * 256, "client_secret": "secret of the shop"}],
+        "users": [{"username": name, "name": "ä" * int(name), "password_hash": HASH} for name in ("255", "256")],
+    }
+    places = [mistake.partition(":")[0] for mistake in find_mistakes(json.dumps(seed))]
+
+    assert places == ["realms.cep.name", "clients[0].client_name", "users[1].name"]
+
+
+@pytest.mark.clause("decided-user-names-one-form")
+@pytest.mark.parametrize("mark", ["\u200b", "\u00ad", "\u200d", "\ufe0f", "\u3164", "\u00a0", "\u3000"], ids=ascii)
+def test_no_name_in_realm_main_has_an_invisible_character(mark: str) -> None:
+    """An identity provider's name for a user stays as it is."""
+    names = [f"a{mark}b@example.com", f"a b{mark}@exam{mark}ple.com{mark}"]
+    users = [{"username": name, "password_hash": HASH} for name in names] + [{"username": names[0], "realm": "cep"}]
+    seed = {"realms": {"cep": {"client_id": "us", "issuer": "https://a.example"}}, "users": users}
+
+    assert find_mistakes(msgspec.json.encode(seed).decode()) == [
+        "users[0].username: expected a name without invisible characters, and without blanks other than the space"
+    ]
+
+
 @pytest.mark.clause("decided-external-email-folded")
 def test_email_users_are_listed_once_in_any_case() -> None:
     realm = "realms: {cep: {client_id: us, issuer: 'https://a.example', username_claim: %s}}\n"

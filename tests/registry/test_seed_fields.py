@@ -88,6 +88,14 @@ async def test_an_edited_field_decides_over_that_field_alone(worker: Worker, see
     assert msgspec.structs.replace(shop, **edit.shop) == await find_client(worker, "web-shop")
 
 
+async def test_a_role_that_is_listed_twice_counts_once(worker: Worker, seeding: Seeding) -> None:
+    repeated = parse_seed(FIRST.text.replace("[enduser, organisation]", "[enduser, organisation, enduser]").encode())
+    await seeding.apply(repeated)
+
+    assert (await find_alice(worker)).roles == ("enduser", "organisation")
+    assert (await seeding.compare(FIRST.seed, force=True)).changes == 0
+
+
 @pytest.mark.clause("decided-seed-disabled", "decided-user-change-ends-tokens", "decided-seed-ends-sessions")
 async def test_disabled_in_the_file_ends_sessions(sessions: Sessions, seeding: Seeding) -> None:
     disabled = FIRST.text.replace("phone-app,", "phone-app, disabled: true,")

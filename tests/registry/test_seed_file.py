@@ -103,6 +103,11 @@ def test_unknown_and_repeated_keys_are_mistakes(text: str, expected: str) -> Non
         (f"{CLIENT}redirect_uris: [5]", "clients[0].redirect_uris[0]: Expected `str`, got `int`"),
         (f"{CLIENT}introspect: some", "clients[0].introspect: expected one of true, false, all"),
         (f"{USER}password: 2024-01-01", "users[0].password: Expected `str | null`"),
+        (f"{USER}password: x\n    disabled:", "users[0].disabled: expected a value, not null"),
+        (f"{USER}password_hash:", "users[0].password_hash: expected a value, not null"),
+        (f"{CLIENT}client_secret:", "clients[0].client_secret: expected a value, not null"),
+        (f"{CLIENT}access_token_ttl: ~", "clients[0].access_token_ttl: expected a value, not null"),
+        (f"{REALM}issuer: https://a.example\n    client_secret: null", "realms.cep.client_secret: expected a value"),
     ],
 )
 def test_wrong_types_are_reported_with_their_place(text: str, expected: str) -> None:

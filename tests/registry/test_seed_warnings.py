@@ -43,6 +43,7 @@ clients:
 - {client_id: keeper, client_secret: a secret of twenty characters, manage_users: true}
 - {client_id: mute, grant_types: [password]}
 - {client_id: open, grant_types: [authorization_code], scope: 'realm:main', redirect_uris: ['http://shop.example/']}
+- {client_id: star, grant_types: [authorization_code], scope: 'realm:main', redirect_uris: ['https://*.example/']}
 users:
 - {username: dave, password: long enough, roles: [enduser]}
 - {username: erin@example.com, password: long enough}
@@ -57,6 +58,7 @@ users:
         "keeper: it has no scope, so it may manage only users without roles, who cannot log in",
         "mute: it has no scope, so all of its requests are refused",
         "open: codes are sent unencrypted to http://shop.example/",
+        "star: the * in https://*.example/ matches only a *: register each redirect URI by itself",
         "dave: the user name is not an e-mail address, as realm main expects",
         "erin@example.com: the user has no role and cannot log in without one",
     ]

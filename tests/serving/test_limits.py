@@ -20,6 +20,22 @@ from tests.serving.refusals import assert_refused
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import wait_until
 
+HOSTS = (b"a.example:8000", b"[::1]:80", b"127.0.0.1", b"x_y-z.", b"a:", b"%C3%A4.example", b" a \t")
+NO_HOSTS = (
+    b"a b",
+    b"a/b",
+    b"u:p@a",
+    b"[::1",
+    b"a,b",
+    b"a:b",
+    b"[x]",
+    b"a?b",
+    b"a#b",
+    b"%zz",
+    b"\xc3\xa4",
+    b"a\\b",
+    b"::1",
+)
 CHUNKED = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -79,10 +95,15 @@ def test_an_unknown_transfer_coding_is_refused(server: RunningServer, codings: b
         (b"GET / HTTP/1.0\r\n\r\n", True),
         (b"GET / HTTP/1.0\r\nHost: a\r\n\r\n", True),
         (b"GET / HTTP/1.1\r\nHost:\r\n\r\n", True),
+        *((b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host, True) for host in HOSTS),
+        *((b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host, False) for host in NO_HOSTS),
+        (b"GET / HTTP/1.0\r\nHost: a b\r\n\r\n", False),
     ],
 )
-def test_a_request_names_its_host_once(server: RunningServer, request_: bytes, is_served: bool) -> None:
+def test_a_request_names_one_host(server: RunningServer, request_: bytes, is_served: bool) -> None:
     peer = server.connect()
+    peer.send(GET)
+    assert peer.read().startswith(ANSWER)
     peer.send(request_)
     if is_served:
         assert peer.read().startswith(ANSWER)

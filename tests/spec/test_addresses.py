@@ -121,7 +121,10 @@ async def test_browsers_get_a_page_at_unknown_addresses(http: httpx2.AsyncClient
 
 
 @pytest.mark.clause("decided-unknown-path")
-@pytest.mark.parametrize("accept", ["*/*", "application/json, text/html", "application/json"])
+@pytest.mark.parametrize(
+    "accept",
+    ["*/*", "application/json, text/html", "application/json", "text/html;q=0", "text/html;q=0.8, application/json"],
+)
 async def test_programs_get_json_at_unknown_addresses(http: httpx2.AsyncClient, accept: str) -> None:
     assert_error(await http.get("/x", headers={"Accept": accept}), 404, "invalid_request")
     assert_error(await http.post("/x", headers={"Accept": BROWSER_ACCEPT}), 404, "invalid_request")

@@ -145,7 +145,9 @@ async def test_an_error_repeats_nothing_that_was_sent(http: httpx2.AsyncClient) 
         ("*/*", b""),
         ("text/html, application/*", b""),
         ("application/json", b"{}"),
-        ("text/plain, Application/JSON;q=0.9, */*", b"{}"),
+        ("text/plain, Application/JSON ; charset=utf-8 ; q=0.9, */*", b"{}"),
+        ("application/json;q=0, */*", b""),
+        ("application/json; Q=0.000", b""),
     ],
 )
 async def test_a_caller_that_accepts_json_gets_an_empty_object(

@@ -200,6 +200,8 @@ async def test_a_user_who_does_not_exist_is_204(
         b'{"sub_id": {"format": "opaque", "id": "\xff"}}',
         BODY.decode().encode("utf-16"),
         b"\xef\xbb\xbf" + BODY,
+        BODY[:-1] + b", " + BODY[1:],
+        b'{"sub_id": {"format": "email", "email": "nobody@example.com", "em\\u0061il": "alice@example.com"}}',
         b"[" * LIMIT,
         b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
     ],

@@ -20,7 +20,7 @@ from tests.support.browser import (
     page_text,
 )
 
-GERMAN_REQUEST = authorization_url(ui_locales="fr de-AT en")
+GERMAN_REQUEST = authorization_url(ui_locales="fr de_AT en")
 
 
 def assert_language(page: httpx2.Response, language: str, *texts: str) -> None:
@@ -35,7 +35,7 @@ def assert_language(page: httpx2.Response, language: str, *texts: str) -> None:
 @pytest.mark.clause("decided-page-language")
 @pytest.mark.parametrize(
     ("accept_language", "expected"),
-    [(None, "en"), ("de-CH, en;q=0.9", "de"), ("fr, en;q=0.5, de;q=0.4", "en"), ("\xff;q=\xfe", "en")],
+    [(None, "en"), ("de-CH, en;q=0.9", "de"), ("fr, en;q=0.5, de;q=0.4", "en"), ("de_AT", "de"), ("\xff;q=\xfe", "en")],
 )
 @pytest.mark.parametrize(("path", "text"), [("/", "start.heading"), (SESSIONS, "login.heading")])
 async def test_the_browser_chooses_the_language_of_a_page(

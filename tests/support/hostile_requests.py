@@ -162,6 +162,11 @@ def _headers(access_token: str) -> Iterator[HostileRequest]:
     bearer = f"Authorization: Bearer {access_token}"
     for name, value in {"X-Forwarded-For": fill(","), "Connection": fill("a,"), "Expect": fill("a")}.items():
         yield HostileRequest.of(f"a long {name}", get(VERIFY, bearer, f"{name}: {value}"), 200)
+    for host, status in ((fill("a."), 200), (fill("%41") + "%", 400)):
+        yield HostileRequest.of(
+            f"a long Host that is {status}", get("/healthz").replace(b"here", host.encode()), status
+        )
+    yield HostileRequest.of("a long Accept", get("/x", f"Accept: {fill('a;b ; ,')}"), 404)
     for name, value in {"Accept-Language": fill("de,en;q=0.5,"), "If-None-Match": fill('"a",')}.items():
         yield HostileRequest.of(f"a long {name}", get("/sessions/", f"{name}: {value}"), 200)
 

@@ -26,8 +26,11 @@ def find_operation(path: str, method: str) -> Mapping[str, Any] | None:
     HEAD has the operation of GET.
     """
     paths = CONTRACT["paths"]
+    is_user = path.startswith("/oauth2/v1/users/")  # what follows is a name, with or without slashes
     parent = path.rpartition("/")[0]
-    methods = paths.get(path) or paths.get(f"{parent}/{{realm}}") or paths.get(f"{parent}/{{username}}", {})
+    methods = (
+        paths["/oauth2/v1/users/{username}"] if is_user else paths.get(path) or paths.get(f"{parent}/{{realm}}", {})
+    )
     name = method.lower()
     found: Mapping[str, Any] | None = methods.get(name) or (methods.get("get") if name == "head" else None)
     return found
