@@ -47,7 +47,9 @@ async def test_block_of_the_page_signs_up_resets_and_deletes(
             tokens = tokens_of(await PHONE_APP.log_in(http, NEW))
 
             back_end["close_account"](ERIN.username)
+            with pytest.raises(HTTPError, match="412"):
+                back_end["reset_password"](ERIN.username, NEW.password)
             assert not (await GATEWAY.introspect(http, tokens["access_token"])).json()["active"]
             assert (await PHONE_APP.log_in(http, NEW)).status_code == 400
             odd = await http.put("/oauth2/v1/users/zo%EB", json={}, auth=("back-office", "back-office-secret"))
-            assert (odd.status_code, "expected percent-encoded UTF-8" in odd.text) == (400, True)
+            assert (odd.status_code, "percent-encoded segment in UTF-8" in odd.text) == (400, True)

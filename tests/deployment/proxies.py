@@ -19,13 +19,14 @@ DEPLOYMENT = CHECKOUT / "deployment"
 
 
 @contextmanager
-def running_nginx(folder: Path, *ports: int, http_lines: str = "") -> Iterator[httpx2.Client]:
-    """Run nginx in front of instances on these ports, which it tries in this order."""
+def running_nginx(folder: Path, *ports: int, http_lines: str = "", rule: str = "") -> Iterator[httpx2.Client]:
+    """Run nginx in front of instances on these ports, which it tries in this order. `rule` is one more location."""
     nginx_program = get_program("nginx")
     stack = _make_stack(folder)
     write_nginx_configuration(stack)
     configuration = folder / "nginx.conf"
-    configuration.write_text(configuration.read_text().replace("http {\n", "http {\n" + http_lines))
+    text = configuration.read_text().replace("http {\n", "http {\n" + http_lines)
+    configuration.write_text(text.replace("location /oauth2/v1/ {", f"{rule}\nlocation /oauth2/v1/ {{"))
     lines = (f"server 127.0.0.1:{port} fail_timeout=1s;\n" for port in ports)
     (folder / "instances.conf").write_text("".join(lines))
     with running("nginx", nginx_command(nginx_program, stack), {}, signal.SIGQUIT, 20) as nginx:
@@ -36,8 +37,8 @@ def running_nginx(folder: Path, *ports: int, http_lines: str = "") -> Iterator[h
 
 
 @contextmanager
-def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
-    """Run HAProxy in front of instances on these ports, which it tries in turn."""
+def running_haproxy(folder: Path, *ports: int, rule: str = "") -> Iterator[httpx2.Client]:
+    """Run HAProxy in front of instances on these ports, which it tries in turn. `rule` is the last of its frontend."""
     haproxy = get_program("haproxy")
     stack = _make_stack(folder)
     text = (DEPLOYMENT / "haproxy.cfg").read_text()
@@ -46,6 +47,7 @@ def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
         "bind :443 ": f"bind 127.0.0.1:{stack.https_port} ",
         "scheme https ": f"prefix https://localhost:{stack.https_port} ",
         "log /dev/log local0\n": "log stderr format raw local0\n",
+        "default_backend token_service\n": f"{rule}\n    default_backend token_service\n",
     }
     for shipped, replacement in changes.items():
         assert shipped in text

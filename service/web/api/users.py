@@ -112,7 +112,7 @@ def check_change(request: Request, client: Client, old: User | None, new: User |
         if values not in ([], ["*"]) or list_header_values(request.scope, b"content-range"):
             raise InvalidRequest("condition_malformed")
         if values and needs_user is not (old is not None):
-            raise InvalidRequest("user_missing" if old is None else "user_exists", status=412)
+            raise InvalidRequest("condition_false", status=412)
 
 
 def parse_change(request: Request, body: Any, min_password_characters: int) -> UserChange:
