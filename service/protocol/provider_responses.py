@@ -18,7 +18,7 @@ from .errors import AccessDenied, TemporarilyUnavailable
 from .grammar import B64TOKEN, is_showable, is_vschar
 from .provider import IdentityProvider, ProviderEndpoints
 from .uri import find_server_mistake
-from .user import MAX_USERNAME_CHARACTERS, is_username, normalize_claim
+from .user import MAX_NAME_CHARACTERS, is_username, normalize_claim
 
 CALLBACK_PARAMETERS: Final = frozenset({"state", "code", "error", "iss"})
 RETRY_SECONDS: Final = 1
@@ -227,7 +227,7 @@ def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bo
     if isinstance(username, int) and not isinstance(username, bool):
         username = str(username)
     if not isinstance(username, str) or not is_username(username):
-        form = f"1 to {MAX_USERNAME_CHARACTERS} characters in one line"
+        form = f"1 to {MAX_NAME_CHARACTERS} characters in one line"
         raise InvalidLoginResponse(f"the claim {username_claim} is missing, or is not {form}")
     name = claims.get("name")
     shown = name if isinstance(name, str) and is_username(name) and is_showable(name) else ""

@@ -16,7 +16,7 @@ import msgspec
 from .grammar import is_unicode_without_line_ends
 from .scope import MAIN_REALM
 
-MAX_USERNAME_CHARACTERS: Final = 255
+MAX_NAME_CHARACTERS: Final = 255
 MIN_PASSWORD_CHARACTERS: Final = 8
 """The minimum length of a new password, unless the operator configures another one."""
 
@@ -35,7 +35,7 @@ INVISIBLE_WITHIN: Final = frozenset(_INVISIBLE) - {" "}
 
 _DROPPED: Final = dict.fromkeys(map(ord, _INVISIBLE))
 
-_MAX_TYPED_CHARACTERS: Final = 4 * MAX_USERNAME_CHARACTERS
+_MAX_TYPED_CHARACTERS: Final = 4 * MAX_NAME_CHARACTERS
 """NFC makes one character of at most four, so a name that is longer than this is longer than any user's in NFC, too."""
 
 _SUBJECT: Final = re.compile("[A-Za-z0-9_-]{21}[AQgw]")
@@ -70,7 +70,7 @@ def identify_user(realm: str, username: str) -> UserIdentity:
 
 def is_username(text: str) -> bool:
     """Return True if a user of some realm can have this name, in the form that the realm gives it."""
-    return len(text) <= MAX_USERNAME_CHARACTERS and is_unicode_without_line_ends(text)
+    return len(text) <= MAX_NAME_CHARACTERS and is_unicode_without_line_ends(text)
 
 
 def identify_subject(subject: str) -> UserIdentity | None:

@@ -50,11 +50,8 @@ def read_user_change(tree: Any, at: str, mistakes: Mistakes, min_password_charac
     if entry.realm != MAIN_REALM:
         mistakes.setdefault(f"{at}realm", f"expected {MAIN_REALM}, or no realm at all")
     entry = msgspec.structs.replace(entry, username=normalize_username(entry.username), realm=MAIN_REALM)
-    found: Mistakes = {}
-    check_user(entry, at, found, min_password_characters)
+    check_user(entry, at, mistakes, min_password_characters)
     fields = frozenset(name.removesuffix("_hash") for name in tree)
     if "password" not in fields:
-        del found[f"{at}password"]  # only a change that creates the user needs one
-    for place, mistake in found.items():
-        mistakes.setdefault(place, mistake)
+        del mistakes[f"{at}password"]  # only a change that creates the user needs one
     return UserChange(identify_user(MAIN_REALM, entry.username), entry, fields)

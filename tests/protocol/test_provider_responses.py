@@ -21,7 +21,7 @@ from service.protocol.provider_responses import (
     read_callback,
     read_person,
 )
-from service.protocol.user import MAX_USERNAME_CHARACTERS
+from service.protocol.user import MAX_NAME_CHARACTERS
 
 ISSUER = "https://login.example.org"
 OPENID = "/.well-known/openid-configuration"
@@ -304,7 +304,7 @@ def test_provider_429_is_not_a_wrong_password(body: object) -> None:
         ({"sub": "Zoe "}, "sub", "Zoe ", ""),
         ({"sub": "zoe", "upn": "z@x"}, "upn", "z@x", ""),
         ({"sub": 248289761001}, "sub", "248289761001", ""),
-        ({"sub": "x" * MAX_USERNAME_CHARACTERS}, "sub", "x" * MAX_USERNAME_CHARACTERS, ""),
+        ({"sub": "x" * MAX_NAME_CHARACTERS}, "sub", "x" * MAX_NAME_CHARACTERS, ""),
         ({"sub": "zoe", "name": "a\nb"}, "sub", "zoe", ""),
         ({"sub": "zoe", "name": "x" * 256}, "sub", "zoe", ""),
         ({"sub": "zoe", "name": ["Zoe"]}, "sub", "zoe", ""),

@@ -19,7 +19,7 @@ import pytest
 
 from service.app import build_app
 from service.config.settings import load_settings
-from service.protocol.user import MAX_USERNAME_CHARACTERS
+from service.protocol.user import MAX_NAME_CHARACTERS
 from service.worker import Worker
 from tests.conftest import environment_of
 from tests.serving.conftest import running_server
@@ -37,7 +37,7 @@ MOST_CALLS_FOR = {"a long X-Forwarded-For": 62_000, "16 upgrades of 250 headers"
 A head that offers an upgrade is read twice, which takes two milliseconds for 16 of them.
 """
 
-MOST_NORMALIZED = 18 * (MAX_USERNAME_CHARACTERS + 1)
+MOST_NORMALIZED = 18 * (MAX_NAME_CHARACTERS + 1)
 """The limit of characters of a normalized text, whose cost is quadratic. One ligature becomes 18 characters."""
 
 NormalizationForm = Literal["NFC", "NFD", "NFKC", "NFKD"]

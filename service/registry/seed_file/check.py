@@ -18,7 +18,7 @@ from service.protocol.errors import InvalidScope
 from service.protocol.grammar import SCOPE_TOKEN, is_showable, is_unicode_without_line_ends, is_vschar
 from service.protocol.scope import MAIN_REALM, SCOPE_ITEMS, Scope, parse_scope
 from service.protocol.uri import find_origin_mistake, find_server_mistake, find_uri_mistake
-from service.protocol.user import EMAIL_CLAIM, INVISIBLE_WITHIN, MAX_PASSWORD_CHARACTERS, MAX_USERNAME_CHARACTERS
+from service.protocol.user import EMAIL_CLAIM, INVISIBLE_WITHIN, MAX_NAME_CHARACTERS, MAX_PASSWORD_CHARACTERS
 from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
 
 Mistakes = dict[str, str]
@@ -33,8 +33,7 @@ _NON_IDENTIFYING_CLAIMS: Final = frozenset(
 Some are the same for all users, who would become one user. Others differ at each login, so one user would become many.
 """
 
-_MAX_SHOWN_CHARACTERS: Final = 255
-_WITHOUT_CONTROLS: Final = "without control characters and marks that change the text direction"
+_IN_ONE_LINE: Final = "in one line, without control characters and marks that change the text direction"
 _PASSWORD_MISTAKES: Final[dict[str, str]] = {
     "common": "is one of the most common passwords, which are guessed first",
     "own_name": "is the user's own name or address, which is guessed first",
@@ -109,8 +108,8 @@ def check_user(entry: UserEntry, at: str, mistakes: Mistakes, min_password_chara
     note = mistakes.setdefault
     password, password_hash = entry.password, entry.password_hash
     has_password = password is not None or password_hash is not None
-    if not is_showable(entry.username) or len(entry.username) > MAX_USERNAME_CHARACTERS:
-        note(f"{at}username", f"expected 1 to {MAX_USERNAME_CHARACTERS} characters in one line, {_WITHOUT_CONTROLS}")
+    if not is_showable(entry.username) or len(entry.username) > MAX_NAME_CHARACTERS:
+        note(f"{at}username", f"expected 1 to {MAX_NAME_CHARACTERS} characters {_IN_ONE_LINE}")
     if entry.realm == MAIN_REALM and not INVISIBLE_WITHIN.isdisjoint(entry.username):
         note(f"{at}username", "expected a name without invisible characters, and without blanks other than the space")
     _check_shown(f"{at}name", entry.name, mistakes)
@@ -130,9 +129,8 @@ def check_user(entry: UserEntry, at: str, mistakes: Mistakes, min_password_chara
 
 
 def _check_shown(place: str, text: str, mistakes: Mistakes) -> None:
-    if text and not (is_showable(text) and len(text) <= _MAX_SHOWN_CHARACTERS):
-        form = f"expected at most {_MAX_SHOWN_CHARACTERS} characters in one line, {_WITHOUT_CONTROLS}"
-        mistakes.setdefault(place, form)
+    if text and not (is_showable(text) and len(text) <= MAX_NAME_CHARACTERS):
+        mistakes.setdefault(place, f"expected at most {MAX_NAME_CHARACTERS} characters {_IN_ONE_LINE}")
 
 
 def _read_scope(text: str, place: str, mistakes: Mistakes) -> Scope:
