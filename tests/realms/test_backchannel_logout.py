@@ -6,7 +6,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from joserfc.jwk import RSAKey
 
 from service.realms.provider.circuit_breaker import CALLS, FAILURES
 from service.realms.provider.client import KEYS_SECONDS, NEW_KEYS_SECONDS
@@ -31,6 +30,7 @@ from tests.support.clients_and_users import AUDITOR, PHONE_APP, PHONE_CALLBACK, 
 from tests.support.events import events_of
 from tests.support.fake_provider import (
     CLAIMS,
+    KEY_NAMES,
     KEYS,
     OPENID_METADATA,
     PASSWORD,
@@ -256,14 +256,15 @@ async def test_outage_before_the_note_leaves_the_token_usable(
 # Keys
 
 
+@pytest.mark.clause("decided-external-fresh-keys")
+@pytest.mark.parametrize(("old", "new"), KEY_NAMES)
 async def test_new_key_of_the_provider_is_fetched(
-    cep: None, http: httpx2.AsyncClient, provider: FakeProvider, held_time: LoopTime
+    cep: None, http: httpx2.AsyncClient, provider: FakeProvider, held_time: LoopTime, old: str | None, new: str | None
 ) -> None:
+    provider.replace_key(old)
     session = await log_in(http)
     held_time.advance(NEW_KEYS_SECONDS + 1)
-    new = RSAKey.generate_key(2048, {"use": "sig", "alg": "RS256"}, auto_kid=True)
-    provider.keys = [new, *provider.keys]
-    provider.sign_with(new)
+    provider.replace_key(new)
 
     assert_done(await log_out(http, provider.make_logout_token()))
     assert not await is_live(http, session)
@@ -290,16 +291,17 @@ async def test_token_may_come_again_after_a_failure_of_the_keys(
 async def test_forged_tokens_cause_few_requests_for_keys(
     cep: None, http: httpx2.AsyncClient, provider: FakeProvider, held_time: LoopTime
 ) -> None:
-    """A token with a wrong claim causes none, and many with made-up keys cause one in five seconds."""
+    """A token with a wrong claim causes none. Many with a made-up key or signature cause one in five seconds."""
     await log_in(http)
     held_time.advance(KEYS_SECONDS + 1)
     for forged in (provider.make_logout_token(iss="https://forged.example"), "x.y.z"):
         assert (await log_out(http, forged)).status_code == 400
     assert len(provider.calls(KEYS)) == 1
 
-    forged = provider.make_logout_token(header={"kid": "forged"})
+    right = provider.make_logout_token()
+    many = [provider.make_logout_token(header={"kid": "forged"}), right[:-342] + "A" * 342] * CONTENDERS
     for count in (2, 3):
-        for response in await asyncio.gather(*(log_out(http, forged) for _ in range(CONTENDERS))):
+        for response in await asyncio.gather(*(log_out(http, forged) for forged in many)):
             assert_refused(response, "signed")
         assert len(provider.calls(KEYS)) == count
         held_time.advance(NEW_KEYS_SECONDS + 1)

@@ -29,6 +29,7 @@ from tests.realms.failing_logins import (
 from tests.realms.login_steps import RegisterRealm, log_in_at_provider, log_in_through_cep, start_login
 from tests.support.browser import Browser, is_consent_page
 from tests.support.fake_provider import (
+    KEY_NAMES,
     KEYS,
     OPENID_METADATA,
     TOKEN,
@@ -37,7 +38,6 @@ from tests.support.fake_provider import (
     FakeProvider,
     Hang,
     Reply,
-    published_key,
     running_provider,
 )
 from tests.support.invalidations import await_invalidations
@@ -142,6 +142,7 @@ def other_key(**parameters: bool) -> RSAKey:
         fault_case("another nonce", id_token_says(nonce="another"), "does not have the nonce"),
         fault_case("no ID token", tokens_are(id_token=None), "no ID token"),
         fault_case("an unknown key", signs_with(lambda: other_key(auto_kid=True)), "a key that it does not publish"),
+        fault_case("a wrong signature", signs_with(other_key), "a key that it does not publish"),
     ],
 )
 async def test_an_invalid_id_token_is_an_outage(assert_fault: AssertFault, fault: Fault) -> None:
@@ -161,26 +162,27 @@ async def test_a_header_writes_nothing_of_its_own_into_the_log(
     assert len(logged) < 500
 
 
-@pytest.mark.clause("decided-external-id-token")
+@pytest.mark.clause("decided-external-fresh-keys")
+@pytest.mark.parametrize(("old", "new"), KEY_NAMES)
 async def test_a_new_key_is_found_by_asking_once_more(
-    provider: FakeProvider, browser: Browser, cep: None, loop_time: LoopTime
+    provider: FakeProvider, browser: Browser, cep: None, loop_time: LoopTime, old: str | None, new: str | None
 ) -> None:
+    provider.replace_key(old)
     assert is_consent_page(await log_in_through_cep(browser, ASK))
     loop_time.advance(NEW_KEYS_SECONDS)
-    key = other_key(auto_kid=True)
-    provider.keys = [key, published_key()]
-    provider.sign_with(key)
+    provider.replace_key(new)
 
     for _ in range(2):
         assert is_consent_page(await log_in_through_cep(Browser(browser.http), ASK))
     assert len(provider.calls(KEYS)) == 2
 
 
+@pytest.mark.parametrize("has_known_name", [True, False])
 async def test_unknown_key_refreshes_the_key_set_once(
-    provider: FakeProvider, browser: Browser, cep: None, held_time: LoopTime
+    provider: FakeProvider, browser: Browser, cep: None, held_time: LoopTime, has_known_name: bool
 ) -> None:
     assert is_consent_page(await log_in_through_cep(browser, ASK))
-    provider.sign_with(other_key(auto_kid=True))
+    provider.sign_with(other_key(auto_kid=not has_known_name))
     held_time.advance(NEW_KEYS_SECONDS + MOMENT_SECONDS)
     other = Browser(browser.http)
     assert_login_failed(await log_in_through_cep(other, ASK), other, "temporarily_unavailable")

@@ -132,16 +132,11 @@ def test_malformed_logout_token_is_refused(text: str) -> None:
 
 
 def test_signature_must_be_of_a_published_key() -> None:
-    text, wrong = sign(LOGOUT), "The logout token was refused: no published key of the provider has signed it."
+    text, another = sign(LOGOUT), publish(make_key("another"), kid="RSA")
     signed, _, signature = text.rpartition(".")
-    assert refuse(sign(LOGOUT, alg="ES256", kid="RSA")) == wrong
-    assert refuse(text, publish(make_key("another"), kid="RSA")) == wrong
-    assert refuse(f"{signed}.{encode(b'x' * 256)}") == wrong
-    assert refuse(f"{signed}.") == wrong
     other = sign(LOGOUT | {"sub": "yan"}).rpartition(".")[0]
-    assert refuse(f"{other}.{signature}") == wrong
-
-
-def test_unknown_key_of_a_logout_token_causes_a_new_fetch() -> None:
-    with pytest.raises(UnknownKey):
-        verify(sign(LOGOUT, kid="new"))
+    forged = [sign(LOGOUT, kid="new"), sign(LOGOUT, alg="ES256", kid="RSA"), f"{other}.{signature}"]
+    forged += [f"{signed}.{encode(b'x' * 256)}", f"{signed}."]
+    for token, keys in [(text, another), *((token, KEYS) for token in forged)]:
+        with pytest.raises(UnknownKey):
+            verify(token, keys)

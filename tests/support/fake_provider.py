@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
 
-from joserfc.jwk import Key, KeySet, RSAKey
+from joserfc.jwk import Key, RSAKey
 from joserfc.jws import JWSRegistry
 
 from tests.support.servers import free_port
@@ -35,6 +35,9 @@ CLAIMS: Final[Mapping[str, object]] = {
     "email": "zoe@org.example",
     "email_verified": True,
 }
+KEY_NAMES: Final = [("a key", "another key"), ("a key", "a key"), (None, None), ("a key", None), (None, "a key")]
+"""The `kid` of an old and of a new key of one provider."""
+
 LIFETIME_SECONDS: Final = 600
 LOGOUT_EVENT: Final = "http://schemas.openid.net/event/backchannel-logout"
 
@@ -132,7 +135,7 @@ class FakeProvider:
     `claims`: the claims of the user in ID tokens, userinfo and introspection.
     `id_token_claims`, `id_token_header`, `userinfo`, `introspection`, `token_response`, `metadata`, `redirect`: changes
     of these alone. None leaves out a member. `redirect` is the query of the redirect to the service.
-    `keys`: the published keys. See also `sign_with` and `answer`.
+    `keys`: the published keys. See also `sign_with`, `replace_key` and `answer`.
     """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
@@ -161,7 +164,7 @@ class FakeProvider:
             ("POST", TOKEN): self._issue,
             ("GET", USERINFO): self._answer_userinfo,
             ("POST", INTROSPECT): self._introspect,
-            ("GET", KEYS): lambda _: Reply(200, dict(KeySet(self.keys).as_dict(private=False))),
+            ("GET", KEYS): lambda _: Reply(200, {"keys": [key.as_dict(private=False) for key in self.keys]}),
         }
         self._grants: dict[str, _Grant] = {}
         self._scopes: dict[str, str] = {}
@@ -184,6 +187,12 @@ class FakeProvider:
         """
         self._signing_key = key
         self._algorithm = {bytes: "HS256", type(None): "none"}.get(type(key), algorithm)
+
+    def replace_key(self, kid: str | None) -> None:
+        """Publish a new key alone, and sign with it. Without a `kid`, neither the key nor a token names one."""
+        name = {} if kid is None else {"kid": kid}
+        self.keys = [RSAKey.generate_key(2048, {"use": "sig", "alg": "RS256"} | name)]
+        self.sign_with(self.keys[0])
 
     async def await_requests(self, path: str, count: int = 1) -> None:
         """Wait until so many requests for the path have come."""

@@ -28,7 +28,7 @@ from service.realms.provider.logout_token import check_signature, parse_logout_t
 METADATA_SECONDS: Final = 3600.0
 KEYS_SECONDS: Final = 600.0
 NEW_KEYS_SECONDS: Final = 5.0
-"""The age from which keys are fetched again because a token is signed with an unknown key."""
+"""The age from which keys are fetched again because no known key has signed a token. Strangers can cause that."""
 
 _NOT_FOUND: Final = 404
 
@@ -136,7 +136,7 @@ class ProviderClient:
     async def _read_id_token(self, text: str | None, server: ProviderEndpoints, nonce: str | None) -> Claims:
         """Return the verified claims of the ID token.
 
-        If its key is unknown, the keys are fetched once more, because an identity provider changes its keys.
+        If no known key has signed it, the keys are fetched once more, because an identity provider changes its keys.
         """
         if not text:
             raise InvalidProviderResponse("its token response has no ID token")

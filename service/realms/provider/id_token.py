@@ -10,7 +10,14 @@ from base64 import urlsafe_b64decode
 from typing import Any, Final, NamedTuple
 
 from joserfc import jwk, jws, jwt
-from joserfc.errors import InvalidKeyIdError, JoseError, UnsupportedAlgorithmError
+from joserfc.errors import (
+    BadSignatureError,
+    InvalidKeyCurveError,
+    InvalidKeyIdError,
+    JoseError,
+    KeyParameterError,
+    UnsupportedAlgorithmError,
+)
 
 from service.protocol.grammar import make_printable
 from service.protocol.provider_responses import Claims, InvalidProviderResponse
@@ -42,7 +49,10 @@ SIGNATURES: Final = _Signatures(strict_check_header=False)
 
 
 class UnknownKey(Exception):
-    """The token is signed with a key that we do not know. The identity provider may have published new keys."""
+    """No key that we know has signed the token. The identity provider may have published new keys.
+
+    They may have the names of the old ones, or none. So this includes a signature that does not fit the named key.
+    """
 
 
 class Expectation(NamedTuple):
@@ -98,7 +108,7 @@ def verify_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claim
     try:
         claims = jwt.decode(text, keys, registry=SIGNATURES).claims
         check_claims(claims, expected)
-    except InvalidKeyIdError:
+    except (BadSignatureError, InvalidKeyCurveError, InvalidKeyIdError, KeyParameterError):
         raise UnknownKey from None
     except JoseError as error:  # its message may quote the token
         raise InvalidProviderResponse(f"its ID token is invalid ({make_printable(str(error)[:200])})") from None

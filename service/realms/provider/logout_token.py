@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from joserfc import jws
-from joserfc.errors import ClaimError, InvalidKeyIdError, JoseError, UnsupportedAlgorithmError
+from joserfc.errors import ClaimError, JoseError, UnsupportedAlgorithmError
 from joserfc.jwk import KeySet
 
 from service.protocol.errors import InvalidRequest
@@ -39,15 +39,13 @@ def parse_logout_token(text: str, expected: Expectation) -> tuple[jws.CompactSig
 
 
 def check_signature(signed: jws.CompactSignature, keys: KeySet) -> None:
-    """Raise InvalidRequest unless one of the keys signed the token, or UnknownKey if newer keys may help.
+    """Raise UnknownKey unless one of the keys signed the token.
 
     Clauses: OpenID Connect Back-Channel Logout 1.0 §2.6 (2)
     """
     try:
         is_right = jws.validate_compact(signed, keys, registry=SIGNATURES)
-    except InvalidKeyIdError:
-        raise UnknownKey from None
     except (JoseError, ValueError, TypeError, RecursionError):
         is_right = False
     if not is_right:
-        raise InvalidRequest("logout_token_signature_wrong")
+        raise UnknownKey
