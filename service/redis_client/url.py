@@ -18,7 +18,7 @@ NODE = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\s:,\[\]]+))(
 
 # urlsplit is not used: it knows one host only, and newer versions refuse an IPv6 host after the first comma.
 ADDRESS = re.compile(
-    r"(?P<scheme>[a-z+]+)://(?P<netloc>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?P<fragment>#.*)?",
+    r"(?P<scheme>[A-Za-z+]+)://(?P<netloc>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?P<fragment>#.*)?",
     re.DOTALL,
 )
 
@@ -38,11 +38,15 @@ class RedisUrl:
 
 
 def parse_redis_url(text: str) -> RedisUrl:
-    """Parse REDIS_URL. Raises ValueError, whose message says what was expected and never contains the password."""
+    """Parse REDIS_URL, whose scheme may be in any case and name Valkey.
+
+    Raises ValueError, whose message says what was expected and never contains the password.
+    """
     if _WHITE_SPACE_OR_CONTROL.search(text):
         raise ValueError("an address without white space and control characters (in a password write a space as %20)")
     match = ADDRESS.fullmatch(text)
-    parse = PARSERS.get(match["scheme"]) if match else None
+    scheme = match["scheme"].lower().replace("valkey", "redis") if match else ""
+    parse = PARSERS.get(scheme)
     if match is None or parse is None:
         raise ValueError(f"an address that starts with one of {', '.join(f'{scheme}://' for scheme in PARSERS)}")
     parts = match.groupdict("")
@@ -52,7 +56,7 @@ def parse_redis_url(text: str) -> RedisUrl:
     username, _, password = credentials.partition(":")
     return replace(
         parse(location, parts["path"], parts["query"]),
-        tls=parts["scheme"].startswith("rediss"),
+        tls=scheme.startswith("rediss"),
         username=unquote(username) or None,
         password=unquote(password) or None,
     )

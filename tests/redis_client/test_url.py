@@ -28,11 +28,25 @@ WELL_FORMED = {
     ),
 }
 
+ALSO_WRITTEN = {
+    "REDIS://localhost": "redis://localhost",
+    "Unix:///run/redis.sock": "unix:///run/redis.sock",
+    "RedisS+Cluster://one": "rediss+cluster://one",
+    "valkey://ann:Valkey@cache/3": "redis://ann:Valkey@cache/3",
+    "valkeys://cache": "rediss://cache",
+    "valkey+cluster://one,two": "redis+cluster://one,two",
+    "valkeys+cluster://one": "rediss+cluster://one",
+    "valkey+sentinel://one/Valkey": "redis+sentinel://one/Valkey",
+    "VALKEYS+SENTINEL://one/main": "rediss+sentinel://one/main",
+}
+
 MALFORMED = [
     "",
     "localhost:6379",
     "redis:localhost",
     "http://localhost",
+    "valkeyss://localhost",
+    "valkey+unix:///run/valkey.sock",
     "redis://",
     "redis:///0",
     "redis://:6379",
@@ -66,6 +80,11 @@ MALFORMED = [
 @pytest.mark.parametrize("text", WELL_FORMED)
 def test_every_form_of_address_is_taken_apart(text: str) -> None:
     assert parse_redis_url(text) == WELL_FORMED[text]
+
+
+@pytest.mark.parametrize("text", ALSO_WRITTEN)
+def test_scheme_may_name_valkey_in_any_case(text: str) -> None:
+    assert parse_redis_url(text) == parse_redis_url(ALSO_WRITTEN[text])
 
 
 @pytest.mark.parametrize("text", MALFORMED)
