@@ -24,7 +24,7 @@ from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
 from .middleware import ASGIScope
 from .resource_metadata import parse_address
-from .stream import Receive, Send, Stream, is_event_stream
+from .stream import Receive, Send, Stream, is_stream
 
 
 class TokenRefused(HTTPException):
@@ -91,7 +91,7 @@ class BearerGuard(SecurityBase):
 
 
 def _end_with_token(lookup: BearerLookup, token: str) -> None:
-    """Let the response end with the token, if it is an event stream.
+    """Let the response end with the token, if it is a stream.
 
     FastAPI calls this after the handler has returned and before the response is sent. It gives the response to no
     dependency, so this looks among the variables of the function of FastAPI that called it.
@@ -100,7 +100,7 @@ def _end_with_token(lookup: BearerLookup, token: str) -> None:
     while frame is not None and frame.f_globals["__name__"] != "fastapi.routing":
         frame = frame.f_back
     for found in frame.f_locals.values() if frame is not None else ():
-        if isinstance(found, Response) and is_event_stream(found.raw_headers):
+        if isinstance(found, Response) and is_stream(found.raw_headers, lookup.stream_types):
             _limit(found, lookup, token)
 
 

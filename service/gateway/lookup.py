@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from base64 import urlsafe_b64decode
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib.util import find_spec
@@ -48,9 +48,12 @@ class BearerLookup:
 
     Without `memory` every lookup asks Redis. `most_live` and `most_unknown` bound the cache; the tokens that were not
     used for longest are dropped first. A watch ends `silence_seconds` after the last moment at which its token is known
-    to have been live. `observe` is called after each lookup that asked Redis. `clock_offset_ms` moves the clock and is
-    for tests only.
+    to have been live. Responses of the `stream_types`, such as `application/x-ndjson`, end with their token, as event
+    streams do. `observe` is called after each lookup that asked Redis. `clock_offset_ms` moves the clock and is for
+    tests only.
     """
+
+    stream_types: Collection[str] = ("text/event-stream",)
 
     def __init__(
         self,
@@ -60,11 +63,13 @@ class BearerLookup:
         most_live: int = MAX_LIVE,
         most_unknown: int = MAX_UNKNOWN,
         silence_seconds: float = SILENCE_SECONDS,
+        stream_types: tuple[str, ...] = (),
         observe: CallObserver = lambda *_: None,
         clock_offset_ms: Callable[[], int] = int,
     ) -> None:
         self._is_shared = isinstance(redis_url, Router)
         self._router = redis_url if isinstance(redis_url, Router) else _make_router(redis_url)
+        self.stream_types = {*self.stream_types, *map(str.lower, stream_types)}
         self._memory = memory
         self._observe = observe
         self._clock_offset_ms = clock_offset_ms

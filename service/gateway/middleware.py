@@ -25,7 +25,8 @@ DENIAL: Final = "websocket.http.response"
 class BearerMiddleware:
     """An ASGI middleware that forwards only requests and websockets with a live token that has the required scope.
 
-    At the end of its token an event stream ends, and a websocket is closed. Other responses are never cut.
+    At the end of its token a stream ends, and a websocket is closed. Other responses are never cut. Streams have the
+    content type of an event stream, or one in `stream_types` of the lookup.
 
     The app finds the AccessGrant in `scope["state"]["grant"]`. The parameter `scope` holds the items that the token
     must have, separated by spaces. `resource_metadata` is the URL of the API's protected resource metadata, which each

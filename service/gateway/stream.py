@@ -6,7 +6,7 @@ Clauses: RFC 6750 §3.1, SPEC §4.5
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -20,9 +20,9 @@ POLICY_VIOLATION: Final = 1008
 GONE: Final = "the access token is no longer live"
 
 
-def is_event_stream(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+def is_stream(headers: Iterable[tuple[bytes, bytes]], stream_types: Collection[str]) -> bool:
     return any(
-        name.lower() == b"content-type" and value.strip().lower().startswith(b"text/event-stream")
+        name.lower() == b"content-type" and value.decode("latin-1").partition(";")[0].strip().lower() in stream_types
         for name, value in headers
     )
 
@@ -88,7 +88,7 @@ class Stream:
             if kind != "websocket.close":
                 raise OSError(GONE) if self._is_websocket else asyncio.CancelledError(GONE)
             return
-        if kind == "http.response.start" and is_event_stream(message.get("headers", ())):
+        if kind == "http.response.start" and is_stream(message.get("headers", ()), self._lookup.stream_types):
             self._begin_to_watch()
         await self._send(message)
         is_last = kind == "http.response.body" and not message.get("more_body")

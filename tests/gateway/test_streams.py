@@ -18,6 +18,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError
 
 from service.gateway.fastapi_guard import BearerGuard
+from service.gateway.lookup import BearerLookup
 from service.gateway.middleware import ASGIApp, BearerMiddleware
 from service.gateway.stream import Message
 from service.gateway.testing import FakeLookup, make_grant
@@ -39,7 +40,10 @@ def ended() -> list[str]:
 
 @pytest.fixture
 def fake() -> FakeLookup:
-    return FakeLookup({"a": make_grant()})
+    fake = FakeLookup({"a": make_grant()})
+    real = BearerLookup("redis://unused", stream_types=("application/x-ndjson", "application/jsonL"))
+    fake.stream_types = real.stream_types
+    return fake
 
 
 @pytest.fixture(params=["middleware", "guard", "both"])
@@ -130,6 +134,16 @@ def make_app(fake: FakeLookup, ended: list[str], *, is_guarded: bool) -> FastAPI
     async def classic() -> Response:
         return ClassicEventSourceResponse(send_events(ended, "classic"))
 
+    @api.get("/lines")
+    async def lines() -> StreamingResponse:
+        return stream(send_events(ended, "lines"), "Application/X-NDJSON ; x=y")
+
+    @api.get("/items")
+    async def items() -> AsyncIterator[str]:
+        """FastAPI sends these as application/jsonl."""
+        async for event in send_events(ended, "items"):
+            yield event
+
     @api.get("/blocking")
     def blocking() -> StreamingResponse:
         return stream(send_blocking_events())
@@ -192,7 +206,7 @@ def assert_events(body: str) -> None:
 
 
 @ENDINGS
-@pytest.mark.parametrize("name", ["events", "classic"])
+@pytest.mark.parametrize("name", ["events", "classic", "lines", "items"])
 async def test_event_stream_ends_cleanly_with_its_token(
     app: ASGIApp,
     fake: FakeLookup,

@@ -193,6 +193,10 @@ def test_a_claim_that_must_be_there_is_there_and_of_its_type(name: str, value: o
     refuse(sign(claims))
 
 
+def test_integer_as_the_subject_of_an_id_token_is_refused() -> None:
+    assert "'sub'" in refuse(sign(CLAIMS | {"sub": 5}))
+
+
 @pytest.mark.parametrize("name", ["exp", "iat"])
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", f'"{NOW}"', "false", "9" * 5000])
 def test_times_must_be_finite_numbers(name: str, number: str) -> None:

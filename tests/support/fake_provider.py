@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit
 
-from joserfc.jwk import Key, RSAKey
+from joserfc.jwk import Key, KeyParameters, RSAKey
 from joserfc.jws import JWSRegistry
 
 from tests.support.servers import free_port
@@ -190,8 +190,8 @@ class FakeProvider:
 
     def replace_key(self, kid: str | None) -> None:
         """Publish a new key alone, and sign with it. Without a `kid`, neither the key nor a token names one."""
-        name = {} if kid is None else {"kid": kid}
-        self.keys = [RSAKey.generate_key(2048, {"use": "sig", "alg": "RS256"} | name)]
+        parameters: KeyParameters = {"use": "sig", "alg": "RS256"}
+        self.keys = [RSAKey.generate_key(2048, parameters if kid is None else {**parameters, "kid": kid})]
         self.sign_with(self.keys[0])
 
     async def await_requests(self, path: str, count: int = 1) -> None:
