@@ -1,6 +1,8 @@
 """deployment/nginx.conf and haproxy.cfg in front of simulated instances that fail."""
 
 import itertools
+import json
+import re
 import socket
 import ssl
 import threading
@@ -14,6 +16,7 @@ import pytest
 from tests.deployment.proxies import running_haproxy, running_nginx
 from tests.support.clients_and_users import REVOKE
 from tests.support.servers import free_port
+from tests.support.user_paths import NAME, USER_PATHS
 from tests.support.waiting import wait_until
 
 before_instances = pytest.mark.parametrize("running_proxy", [running_nginx, running_haproxy], ids=["nginx", "haproxy"])
@@ -104,6 +107,30 @@ def test_proxy_without_instances_answers_503(running_proxy: RunningProxy, tmp_pa
     assert (response.status_code, response.json()["error"]) == (503, "temporarily_unavailable")
     assert response.headers["Retry-After"] == "1"
     assert "no-store" in response.headers["Cache-Control"]
+
+
+@before_instances
+@pytest.mark.clause("decided-shipped-proxy")
+def test_proxy_logs_no_user_name(
+    running_proxy: RunningProxy,
+    tmp_path: Path,
+    answering_instance: SimulatedInstance,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with running_proxy(tmp_path, answering_instance.port) as client:
+        (configuration,) = [*tmp_path.glob("nginx.conf"), *tmp_path.glob("haproxy.cfg")]
+        without_tls = re.findall(r"(?:bind|listen) (127.*?) ?(?:default_server;)?\n", configuration.read_text())[0]
+        for path in (*USER_PATHS, f"{REVOKE}/users-of/%61"):
+            assert httpx2.get(f"http://{without_tls}{path}?x={NAME}").status_code == 301
+            client.get(f"{path}?x={NAME}")
+    log = capfd.readouterr().err
+    if (tmp_path / "access.log").exists():
+        log = (tmp_path / "access.log").read_text()
+    paths = [json.loads(line)["path"] for line in log.splitlines() if line.startswith('{"time"')]
+
+    assert NAME not in log
+    assert paths[-2 * len(USER_PATHS) - 2 :][:2] == ["/oauth2/v1/users/{username}"] * 2
+    assert paths[-2:] == [f"{REVOKE}/users-of/%61"] * 2
 
 
 # nginx takes this header for the address of the caller, so that a test may choose it.

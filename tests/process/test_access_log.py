@@ -33,6 +33,7 @@ from tests.support.clients_and_users import (
     tokens_of,
 )
 from tests.support.servers import RedisServer, ServiceProcess, running_service
+from tests.support.user_paths import NAME, USER_PATHS
 from tests.support.waiting import wait_until
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -130,6 +131,18 @@ async def test_only_refused_lookups_are_logged(service: ServiceProcess) -> None:
         (INTROSPECT, 403, "introspection_not_registered"),
     ]
     assert "tell" not in service.log.read_text()
+
+
+async def test_no_user_name_is_logged(service: ServiceProcess) -> None:
+    elsewhere = f"{REVOKE}/users-of/a"
+    async with httpx2.AsyncClient(base_url=service.url) as http:
+        for path in (*USER_PATHS, elsewhere):
+            await http.post(f"{path}?x={NAME}")
+
+    paths = [request["path"] for request in wait_for_requests(service.log, len(USER_PATHS) + 1)]
+
+    assert (paths[0], paths[-1]) == ("/oauth2/v1/users/{username}", elsewhere)
+    assert NAME not in service.log.read_text()
 
 
 @pytest.mark.clause("decided-trace-id")

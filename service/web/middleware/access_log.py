@@ -1,13 +1,14 @@
 """The access log: one line per request with method, path, status, duration, address and the reason of a refusal.
 
 If the request caused a security event, the line has the name, the level and the fields of the event. The query string
-is never logged, because it may carry secrets. Of a path with a user name, the pattern of its route is logged. The same
+is never logged, because it may carry secrets, nor is a user name in the path, even if the address is wrong. The same
 middleware counts the request for the metrics.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Awaitable
 
@@ -31,6 +32,9 @@ _QUIET_WHERE_USUAL = ("/oauth2/v1/verify", "/oauth2/v1/introspect", "/metrics")
 A success is logged at DEBUG and a refusal at INFO. A refusal by an outage is logged at DEBUG: an outage refuses every
 request, and has lines of its own.
 """
+
+_USER_NAME = re.compile(r"((?:^|/)(?:users(?:/|%2f)|(?=[^/]*(?:@|%40)))).*", re.DOTALL | re.IGNORECASE)
+"""The rest of a path after `users/`, or from the first segment with an `@`. A user name may have slashes."""
 
 MAX_PATH_LENGTH = 200
 
@@ -67,7 +71,9 @@ class AccessLog:
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
         event, event_fields = scope.get(EVENT, ("", {}))
-        path = scope["route"].path_format if "username" in scope.get("path_params", ()) else scope["path"]
+        path = scope["path"]
+        if "route" not in scope or "username" in scope.get("path_params", ()):
+            path = _USER_NAME.sub(r"\1{username}", path)
         log, level = (audit_log, get_level(event)) if event else (_log, _choose_level(scope, path, status))
         if not log.shows(level):
             return
