@@ -15,7 +15,7 @@ USER_PATHS: Final = (
     "/oauth2/v1/Users/zoe",
     "//oauth2/v1/users//zoe",
     "/oauth2/v1/zoe@example.com/users/",
-    "/zoe@example.com",
+    "/zoe%40example.com",
     f"/oauth2/v1/users/{'z' * 150}zoe",
     f"/{'x' * 150}zoe{'x' * 50}@example.com",
 )
