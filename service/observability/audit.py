@@ -27,10 +27,10 @@ client if the `reason` is `client`. `count` is the number of objects concerned. 
 the number of events that the entry stands for. `trace_id` is added to any event that a request with a trace causes.
 """
 
-GROUPS: Final = ("users", "operators", "strangers")
-"""Who can cause an event: users of this service, operators and their programs, or anybody. Each has its own stream."""
+GROUPS: Final = ("users", "operators", "programs", "unauthenticated")
+"""Who can cause an event: users, operators, clients and identity providers, or any caller. Each has its own stream."""
 
-REFUSED_LOGINS: Final = frozenset({"login_failed", "login_throttled"})
+_REFUSED_LOGINS: Final = frozenset({"login_failed", "login_throttled"})
 """Events that may name a user, and that anybody can cause who knows the name."""
 
 _LOG_ONLY: Final = frozenset(
@@ -42,6 +42,7 @@ _LOG_ONLY: Final = frozenset(
         "refresh_token_repeated",
         "login_succeeded",
         "signed_out",
+        "nothing_revoked",
         "events_lost",
     }
 )
@@ -63,7 +64,7 @@ VITAL: Final = frozenset(
         "user_password_set",
     }
 )
-"""Events that tell of a theft, or that rights have ended. Each has an entry of its own, however many there are."""
+"""Events that tell of a theft, or that rights have ended. Any number of users or clients have entries of their own."""
 
 _WARNINGS: Final = frozenset(
     {
@@ -88,6 +89,15 @@ def get_level(event: str) -> int:
 
 def goes_to_stream(event: str) -> bool:
     return event not in _LOG_ONLY
+
+
+def get_group(event: str, fields: Fields) -> str:
+    """Return the group that caused the event. Only requests have an address, so an operator's event has none."""
+    if "actor" in fields and "address" not in fields:
+        return "operators"
+    if event == "provider_logout" or fields.get("reason") == "client":
+        return "programs"
+    return "users" if "sub" in fields and event not in _REFUSED_LOGINS else "unauthenticated"
 
 
 class EventSink(Protocol):

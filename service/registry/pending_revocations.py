@@ -67,9 +67,9 @@ class PendingRevocations:
 
         Returns the time of the mark.
         """
-        marked_ms = await self._revocations.revoke_all(user.shard, user.subject, reason=user.reason)
+        revoked = await self._revocations.revoke_all(user.shard, user.subject, reason=user.reason)
         await self._registry.clear_pending_users([user])
-        return marked_ms
+        return revoked.marked_ms
 
     async def run_user_revocations(self, lock: RedisLock) -> Collection[UserEnding]:
         """End all sessions of each user with a pending revocation, including users whom an interrupted run missed.

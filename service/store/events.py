@@ -1,8 +1,7 @@
-"""The three streams of security events: appended to in batches, capped, and deleted a month after the last event.
+"""The streams of security events: appended to in batches, capped, and deleted a month after the last event.
 
-Events of operators, of users and of strangers have a stream each. Events of one group never displace
-those of another. An entry is one JSON text without a line end. The id of an entry begins with the Redis time in
-milliseconds.
+Each group has a stream, so that events of one group never displace those of another. An entry is one JSON text without
+a line end. The id of an entry begins with the Redis time in milliseconds.
 
 Clauses: SPEC §6, RFC 6819 §5.1.3
 """

@@ -36,7 +36,8 @@
 | fence:{shard}                   | string | a day                                | leave_fence                       |
 | events:{registry}:users         | stream | thirty days after the last event     | append_events                     |
 | events:{registry}:operators     | stream | thirty days after the last event     | append_events                     |
-| events:{registry}:strangers     | stream | thirty days after the last event     | append_events                     |
+| events:{registry}:programs      | stream | thirty days after the last event     | append_events                     |
+| events:{registry}:unauthenticated | stream | thirty days after the last event   | append_events                     |
 
 "And more" is at most a tenth of the lifetime of a refresh token, and at most a day, so that not every refresh must
 write the index. A client may have lifetimes of its own; an index and a mark live as long as the longest demands.

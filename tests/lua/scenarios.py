@@ -141,6 +141,7 @@ async def revoke_access_token(comparing: ComparingClient) -> None:
 
 async def revoke_all(comparing: ComparingClient) -> None:
     objects = StoreObjects(comparing)
+    assert (await run_revoke_all(comparing, 0))[0] == "nothing"
     grant = await objects.must_start()
     await objects.open()
     kept_member = f"family:{grant.first.family_digest}"

@@ -118,6 +118,19 @@ async def test_logout_with_a_sid_spares_other_logins_of_the_user(
     assert [await is_live(http, session) for session in sessions] == [False, True, False, False]
 
 
+@pytest.mark.clause("decided-events-of-users")
+@pytest.mark.parametrize("sid", [None, "a login"])
+async def test_logout_of_a_user_without_sessions_is_only_logged(
+    cep: None, http: httpx2.AsyncClient, worker: Worker, provider: FakeProvider, json_logs: io.StringIO, sid: str | None
+) -> None:
+    for number in range(10):
+        assert_done(await log_out(http, provider.make_logout_token(sub=f"nobody{number}", sid=sid)))
+    await worker.audit_stream.flush()
+
+    assert [event for event, _ in events_of(json_logs)] == ["nothing_revoked"] * 10
+    assert await worker.event_stream.read() == []
+
+
 @pytest.mark.parametrize("sid", [None, "a login"])
 async def test_logout_ends_an_open_consent_page_and_a_code(
     cep: None, http: httpx2.AsyncClient, browser: Browser, provider: FakeProvider, sid: str | None

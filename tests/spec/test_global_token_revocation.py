@@ -1,5 +1,6 @@
 """POST /oauth2/v1/global-token-revocation over HTTP: another system revokes everything of a user."""
 
+import io
 import json
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 import redis
 
+from service.observability.audit import GROUPS
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import identify_user
 from service.worker import Worker
@@ -31,6 +33,7 @@ from tests.support.clients_and_users import (
     revoke_user,
     tokens_of,
 )
+from tests.support.events import events_of
 
 BASE_URL = "http://127.0.0.1:8000"
 ISSUER = "https://login.example.org/"
@@ -176,6 +179,28 @@ async def test_a_user_who_does_not_exist_is_204(
 
     assert_done(await revoke_user(http, sub_id))
     assert is_live(store, token)
+
+
+@pytest.mark.clause("decided-global-revocation-unknown-user")
+async def test_made_up_subjects_displace_no_evidence(
+    http: httpx2.AsyncClient, http_worker: Worker, json_logs: io.StringIO
+) -> None:
+    """A user with a record or with sessions has an entry, also if the request is repeated."""
+    await put_cep(http_worker)
+    await log_carol_in(http, http_worker)
+    events_of(json_logs)
+    made_up = [name_subject(identify_user("main", f"nobody{number}").subject) for number in range(100)]
+    known = [name_subject(SUBJECT), by_issuer(ISSUER, CAROL.username)]
+    for sub_id in (*made_up, *known, *made_up, *known):
+        assert_done(await revoke_user(http, sub_id))
+    await http_worker.audit_stream.flush()
+    entries = await http_worker.event_stream.read()
+
+    subjects = [SUBJECT, identify_user("cep", CAROL.username).subject]
+    assert [msgspec.json.decode(entry.text)["sub"] for entry in entries] == subjects * 2
+    assert {GROUPS[entry.stream] for entry in entries} == {"programs"}
+    logged = [event for event, _ in events_of(json_logs)]
+    assert logged == (["nothing_revoked"] * 100 + ["revoke_all"] * 2) * 2
 
 
 @pytest.mark.clause("9493-3-members-required", "decided-global-revocation-body")

@@ -317,7 +317,7 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
         everything_revoked_by_another_system,
         [
             ("revoke_all", of_alice(BACK_OFFICE, reason="client")),
-            ("revoke_all", of_client(BACK_OFFICE, sub=WITHOUT_RECORD, reason="client")),
+            ("nothing_revoked", of_client(BACK_OFFICE, sub=WITHOUT_RECORD, reason="client")),
         ],
     ),
     (login_page, [("login_succeeded", of_alice())]),

@@ -8,7 +8,7 @@ from service.worker import Worker
 from tests.conftest import Elapsed
 
 KEY = "events:{registry}:users"
-STRANGERS_KEY = "events:{registry}:strangers"
+UNAUTHENTICATED_KEY = "events:{registry}:unauthenticated"
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -52,19 +52,19 @@ async def test_the_stream_keeps_about_the_newest(worker: Worker, store: redis.Re
 
 
 @pytest.mark.clause("decided-event-stream")
-async def test_events_of_strangers_displace_no_others(worker: Worker, store: redis.Redis, elapsed: Elapsed) -> None:
+async def test_unauthenticated_events_displace_no_others(worker: Worker, store: redis.Redis, elapsed: Elapsed) -> None:
     await worker.event_stream.append([b"of a user"], [b"of an operator"])
     for batch in range(MAX_EVENTS // 1000 + 2):
-        await worker.event_stream.append([], [], [b"%d %d" % (batch, number) for number in range(1000)])
+        await worker.event_stream.append([], [], [], [b"%d %d" % (batch, number) for number in range(1000)])
 
-    assert MAX_EVENTS <= store.xlen(STRANGERS_KEY) < MAX_EVENTS + 200
+    assert MAX_EVENTS <= store.xlen(UNAUTHENTICATED_KEY) < MAX_EVENTS + 200
     assert [entry.text for entry in await worker.event_stream.read(most=2)][:2] == [b"of a user", b"of an operator"]
-    assert elapsed.leaves(int(store.pttl(STRANGERS_KEY)), 30 * DAY_MS)
+    assert elapsed.leaves(int(store.pttl(UNAUTHENTICATED_KEY)), 30 * DAY_MS)
 
 
 async def test_both_streams_are_read_as_one_by_the_time_of_redis(worker: Worker, store: redis.Redis) -> None:
     for number in range(1, 10):
-        key = STRANGERS_KEY if number % 3 else KEY
+        key = UNAUTHENTICATED_KEY if number % 3 else KEY
         store.xadd(key, {"version": "2", "event": f"{number}"}, id=f"{number // 2}-{number}")
     entries = await worker.event_stream.read()
 
@@ -78,7 +78,7 @@ async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
     worker: Worker, store: redis.Redis, most: int
 ) -> None:
     """Both streams may have entries with the same id, and one may be far behind the other."""
-    for key, numbers in ((KEY, (*range(1, 20), 30, 31)), (STRANGERS_KEY, (10, *range(20, 32)))):
+    for key, numbers in ((KEY, (*range(1, 20), 30, 31)), (UNAUTHENTICATED_KEY, (10, *range(20, 32)))):
         for number in numbers:
             store.xadd(key, {"version": "2", "event": f"{number}"}, id=f"{number}-0")
     position, found = BEGINNING, []
@@ -93,6 +93,6 @@ async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
 async def test_entries_late_in_the_same_millisecond_are_read(worker: Worker, store: redis.Redis) -> None:
     store.xadd(KEY, {"version": "2", "event": "1"}, id="5-3")
     position = get_position(await worker.event_stream.read())
-    store.xadd(STRANGERS_KEY, {"version": "2", "event": "2"}, id="5-0")
+    store.xadd(UNAUTHENTICATED_KEY, {"version": "2", "event": "2"}, id="5-0")
 
     assert [entry.text for entry in await worker.event_stream.read(after=position)] == [b"2"]

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from service.config.settings import make_redis_url
+from service.observability.audit import GROUPS
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.url import Durability
@@ -76,7 +77,7 @@ async def every_kind_of_key(
     yield "a check under way"
     await find_obstacle(worker.redis)
     yield "a probe"
-    await worker.event_stream.append([b"{}"], [b"{}"], [b"{}"])
+    await worker.event_stream.append(*[[b"{}"]] * len(GROUPS))
     yield "security events"
     with pytest.raises(StoreUnavailable):
         async with durable.durable("0a3") as scripts:

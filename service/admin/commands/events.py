@@ -52,9 +52,9 @@ async def events(
 
     The events are replays, revocations, changes by operators, throttling and failures. If one kind occurs often in a
     minute for one user or client, Redis keeps the first events, the newest, and the number of the rest as `repeats`. It
-    keeps about the last ten thousand events of operators, of users, and of anybody else, for 30 days. With --json each
-    line is one JSON value. A program that begins again with --since gets some events twice: `stream` and `id` identify
-    an event.
+    keeps about the last ten thousand events of operators, of programs, of users, and of any other caller, for 30 days.
+    With --json each line is one JSON value. A program that begins again with --since gets some events twice: `stream`
+    and `id` identify an event.
     """
     stream = context.event_stream
     names = {normalize_username(username), username, identify_user(MAIN_REALM, username).subject} if username else set()

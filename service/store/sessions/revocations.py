@@ -70,6 +70,13 @@ class _Revocation(NamedTuple):
         ]
 
 
+class Revoked(NamedTuple):
+    """The time of a user's mark, and whether something of the user was alive, now or before an earlier mark."""
+
+    marked_ms: int
+    was_alive: bool
+
+
 class Revocations:
     """The end of everything that users have. One call of the script stops once it has deleted `max_keys` keys."""
 
@@ -86,8 +93,8 @@ class Revocations:
         kept_family: str = "",
         kept_browser: str = "",
         reason: EndReason = "revoke_all",
-    ) -> int:
-        """Revoke everything that the user has. Durable on return. Returns the time of the mark.
+    ) -> Revoked:
+        """Revoke everything that the user has. Durable on return.
 
         With `until_ms`, revoke only what was created at or before that Redis time. A session is as old as its login,
         however often it was refreshed. An earlier revokeAll that was interrupted is completed as well.
@@ -99,7 +106,7 @@ class Revocations:
         kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
         return await self._revoke_of_one(_Revocation(shard, [subject], "", until_ms, kept_member, reason))
 
-    async def end_provider_login(self, shard: str, subject: str, sid: str) -> None:
+    async def end_provider_login(self, shard: str, subject: str, sid: str) -> Revoked:
         """End what came from one login at an identity provider, or from one without a session id. Durable on return.
 
         `sid` is the `digest_sid` of that login. Families with their access tokens, codes, consents and browser sessions
@@ -107,7 +114,7 @@ class Revocations:
 
         Clauses: OpenID Connect Back-Channel Logout 1.0 §2.7
         """
-        await self._revoke_of_one(_Revocation(shard, [subject], sid, 0, "", "provider_logout"))
+        return await self._revoke_of_one(_Revocation(shard, [subject], sid, 0, "", "provider_logout"))
 
     async def revoke_all_of(
         self,
@@ -166,35 +173,35 @@ class Revocations:
                 f"{len(left)} users keep sessions, because the slots of their keys are moving or records cannot be read"
             )
 
-    async def _revoke_of_one(self, revocation: _Revocation) -> int:
-        """Return the time of the user's mark."""
-        for marked_ms in (await self._revoke(revocation)).values():
-            return marked_ms
+    async def _revoke_of_one(self, revocation: _Revocation) -> Revoked:
+        for revoked in (await self._revoke(revocation)).values():
+            return revoked
         raise StoreUnavailable("the record of a session cannot be read, and stays; all else of the user was revoked")
 
-    async def _revoke(self, revocation: _Revocation) -> Mapping[str, int]:
-        """Return the time of the mark of each user of whom nothing is left. Others have records that cannot be read."""
+    async def _revoke(self, revocation: _Revocation) -> Mapping[str, Revoked]:
+        """Return the users of whom nothing is left, by subject. Others have records that cannot be read."""
         for _ in range(MAX_MARKS):
-            marks = await self._mark_and_delete(revocation)
-            if marks is not None:
-                return marks
+            finished = await self._mark_and_delete(revocation)
+            if finished is not None:
+                return finished
         raise StoreUnavailable(f"Redis has lost {MAX_MARKS} marks of a revokeAll; which tokens are live is unknown")
 
-    async def _mark_and_delete(self, revocation: _Revocation) -> Mapping[str, int] | None:
+    async def _mark_and_delete(self, revocation: _Revocation) -> Mapping[str, Revoked] | None:
         """Return what `_revoke` returns, or None if Redis has lost a mark, so that something may be live."""
         async with self._redis.durable(revocation.shard) as scripts:
-            marks = await self._run_steps(scripts, revocation, dict.fromkeys(revocation.subjects, 0))
-        if marks and revocation.kept_member:
+            finished = await self._run_steps(scripts, revocation, dict.fromkeys(revocation.subjects, 0))
+        if finished and revocation.kept_member:
+            marks = {subject: revoked.marked_ms for subject, revoked in finished.items()}
             async with self._redis.durable(revocation.shard) as scripts:
-                marks = await self._run_steps(scripts, revocation._replace(kept_member=""), marks)
-        return marks
+                finished = await self._run_steps(scripts, revocation._replace(kept_member=""), marks)
+        return finished
 
     async def _run_steps(
         self, scripts: DurableScripts, revocation: _Revocation, marks: Mapping[str, int]
-    ) -> Mapping[str, int] | None:
+    ) -> Mapping[str, Revoked] | None:
         """Delete what the marks cover. A user whose mark is 0 is marked first. Returns what `_mark_and_delete` does."""
         _, _, sid, until_ms, kept_member, reason = revocation
-        finished: dict[str, int] = {}
+        finished: dict[str, Revoked] = {}
         given = marks
         while marks:
             given = marks
@@ -212,7 +219,9 @@ class Revocations:
             if answer == ["lost"]:
                 return None
             after = list(zip(given, answer[::2], map(int, answer[1::2]), strict=True))
-            finished |= {subject: marked_ms for subject, verdict, marked_ms in after if verdict == "finished"}
+            for subject, verdict, marked_ms in after:
+                if verdict in ("finished", "nothing"):
+                    finished[subject] = Revoked(marked_ms, verdict == "finished")
             marks = {subject: marked_ms for subject, verdict, marked_ms in after if verdict == "more"}
         if any(given.values()):
             # The last step set no mark, so a concurrent call may have made the last deletion. The fence confirms it.

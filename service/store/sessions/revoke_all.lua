@@ -17,7 +17,7 @@
 -- ARGV     most_keys:number kept_member (not deleted; may be empty) until_ms:number (0 for now)
 --          least_lifetime_ms:number sid (empty: everything) reason
 --          marks… (for each user the time of the mark; 0: the user must be marked)
--- RETURNS  finished | more | unreadable (for each user one of these, and the time of the mark as in ARGV) | lost
+-- RETURNS  finished | nothing (was alive) | more | unreadable (for each user, with the mark as in ARGV) | lost
 -- CLAUSES  SPEC §3, §4.4
 -- USES     records sessions/families
 
@@ -76,7 +76,8 @@ local function delete(index_key, revoked_key)
   return true
 end
 
--- Sets the mark, and sets aside what it covers. Returns the time of the mark.
+-- Sets the mark, and sets aside what it covers. Returns the time of the mark, and true if something of the user was
+-- alive now or before an earlier mark. Such a mark lives longer, so a repeated revokeAll is told the same as the first.
 local function mark(mark_key, index_key, revoked_key)
   local longest, left_ms = redis.call('ZRANGE', index_key, '-1', '-1', 'WITHSCORES'), redis.call('PTTL', revoked_key)
   local lifetime_ms = string.format('%d', math.max(
@@ -100,16 +101,19 @@ local function mark(mark_key, index_key, revoked_key)
     redis.call('RENAME', index_key, revoked_key)
   end
   redis.call('PEXPIRE', revoked_key, lifetime_ms)
-  return marked_ms
+  return marked_ms, lifetime_ms + 0 > least_lifetime_ms
 end
 
 for i, given in ipairs(marks) do
   local mark_key, index_key, revoked_key = unpack(user_keys, 3 * i - 2, 3 * i)
-  local marked_ms = given + 0
+  local marked_ms, was_alive = given + 0, true
   if marked_ms > 0 and read_mark_at(mark_key) < marked_ms then return { 'lost' } end
-  if marked_ms == 0 and delete(index_key, revoked_key) then marked_ms = mark(mark_key, index_key, revoked_key) end
+  if marked_ms == 0 and delete(index_key, revoked_key) then
+    marked_ms, was_alive = mark(mark_key, index_key, revoked_key)
+  end
   local is_done = marked_ms > 0 and delete(index_key, revoked_key)
   local unreadable = redis.call('ZRANGE', revoked_key, UNREADABLE, UNREADABLE, 'BYSCORE')[1]
-  answer[2 * i - 1], answer[2 * i] = not is_done and 'more' or unreadable and 'unreadable' or 'finished', marked_ms
+  answer[2 * i - 1] = not is_done and 'more' or unreadable and 'unreadable' or was_alive and 'finished' or 'nothing'
+  answer[2 * i] = marked_ms
 end
 return { unpack(answer) }

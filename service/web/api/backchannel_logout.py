@@ -44,9 +44,11 @@ class BackchannelLogoutEndpoint:
         if await self.single_use.is_used(key):
             raise InvalidRequest("logout_token_used")
         if token.sid:
-            await self.revocations.end_provider_login(user.shard, user.subject, digest_sid(realm.name, token.sid))
+            sid = digest_sid(realm.name, token.sid)
+            revoked = await self.revocations.end_provider_login(user.shard, user.subject, sid)
         else:
-            await self.revocations.revoke_all(user.shard, user.subject, reason="provider_logout")
-        record_user_event(request, "provider_logout", user, reason="login" if token.sid else "user")
+            revoked = await self.revocations.revoke_all(user.shard, user.subject, reason="provider_logout")
+        event = "provider_logout" if revoked.was_alive else "nothing_revoked"
+        record_user_event(request, event, user, reason="login" if token.sid else "user")
         await self.single_use.note(key)
         return Response(headers=NO_STORE_HEADERS)

@@ -36,6 +36,7 @@ class GlobalTokenRevocationEndpoint:
         """Revoke everything of the user. The answer does not tell whether there is such a user.
 
         A user of an external realm may have sessions without a record. The record only adds the name to the event.
+        Made-up users must not displace events, so if there is neither record nor session, the event is only logged.
         """
         body = await read_json(request)
         client = (await self.authenticator.authenticate(request, {})).client
@@ -43,10 +44,11 @@ class GlobalTokenRevocationEndpoint:
         check_user_revocation(client)
         identity = await self._identify(issuer, name)
         if identity is not None:
-            await self.revocations.revoke_all(identity.shard, identity.subject)
+            revoked = await self.revocations.revoke_all(identity.shard, identity.subject)
             user = await self.users.find(identity)
             known = identity if user is None else user.identity
-            record_user_event(request, "revoke_all", known, client_id=client.client_id, reason="client")
+            event = "revoke_all" if user is not None or revoked.was_alive else "nothing_revoked"
+            record_user_event(request, event, known, client_id=client.client_id, reason="client")
         return Response(status_code=204, headers=NO_STORE_HEADERS)
 
     async def _identify(self, issuer: str, name: str) -> UserIdentity | None:
