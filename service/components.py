@@ -47,7 +47,7 @@ class Components:
         self.keyring = Keyring(settings.secret_keys)
         self.secret_keys = SecretKeys(self.redis, self.keyring)
         self.access_tokens = AccessTokens(self.redis)
-        self.attempts = Attempts(self.redis)
+        self.attempts = Attempts(self.redis, self.keyring.digest_origin)
         self.families = Families(self.redis, self.lifetimes)
         self.revocations = Revocations(self.redis)
         self.registry = RegistryStore(self.redis)

@@ -102,6 +102,7 @@ class _Key(NamedTuple):
     code: bytes
     page: bytes
     seal: bytes
+    origin: bytes
 
 
 class Keyring:
@@ -208,6 +209,13 @@ class Keyring:
         """The ids of the keys in their order: 4 characters of base64url each."""
         return [encode(key.key_id) for key in self._keys]
 
+    def digest_origin(self, origin: str) -> str:
+        """Return 24 hex digits that stand for a caller's network or browser in the names of keys.
+
+        An unkeyed digest would expose all IPv4 addresses to guessing.
+        """
+        return hmac.digest(self._keys[0].origin, origin.encode(), "sha256")[:12].hex()
+
     def digest_seed(self, text: bytes) -> str:
         """Return a keyed digest of a seed file, or of a secret in one. It begins with the id of the first key.
 
@@ -235,6 +243,7 @@ def _derive_key(secret_key: bytes) -> _Key:
         code=derive("authorization code"),
         page=derive("page"),
         seal=derive("seal"),
+        origin=derive("origin"),
     )
 
 

@@ -15,9 +15,11 @@ Clauses: RFC 6749 §2.3.1, §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import lru_cache
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -25,7 +27,7 @@ from service.protocol.errors import TemporarilyUnavailable
 from service.protocol.user import UserIdentity
 from service.redis_client.deadline import StoreUnavailable, charge_wait
 from service.store.client import StoreClient, load_script
-from service.store.keys import address_key, login_key
+from service.store.keys import address_key, origins_key
 
 QUEUE_TIMEOUT_SECONDS: Final = 1.5
 RETRY_DELAY_SECONDS: Final = 0.02
@@ -33,10 +35,14 @@ MAX_WAITING: Final = 200
 
 _RESERVE: Final = load_script("reserve_attempt")
 _SETTLE: Final = load_script("settle_attempt")
+_ORIGIN: Final = re.compile("<(.*?)>")
 
 
 class Counter(NamedTuple):
-    """A counter with its limit: `most` failed checks in `window_ms` milliseconds."""
+    """A counter with its limit: `most` failed checks in `window_ms` milliseconds.
+
+    `key` has the caller's networks or browser in angle brackets, in place of the digests in the name of the key.
+    """
 
     key: str
     most: int
@@ -100,14 +106,15 @@ class Attempts:
     """The counters of failed checks.
 
     A caller waits up to `queue_timeout_seconds` for pending checks, at most `max_waiting` callers for one counter. The
-    first of them asks Redis again after each `retry_delay_seconds`.
+    first of them asks Redis again after each `retry_delay_seconds`. `digest_origin` hides the callers in names of keys.
     """
 
-    def __init__(self, redis: StoreClient) -> None:
+    def __init__(self, redis: StoreClient, digest_origin: Callable[[str], str]) -> None:
         self.queue_timeout_seconds = QUEUE_TIMEOUT_SECONDS
         self.retry_delay_seconds = RETRY_DELAY_SECONDS
         self.max_waiting = MAX_WAITING
         self._redis = redis
+        self._digest_origin = lru_cache(10_000)(digest_origin)
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
 
     @asynccontextmanager
@@ -142,19 +149,18 @@ class Attempts:
 
     async def list_of_user(self, identity: UserIdentity) -> list[FailedLogins]:
         """Return the counters of a user name: those of single origins, and then that of all, whose name is empty."""
-        limits = await self._redis.read("HGETALL", login_key(identity, "origins"))
-        answers = await self._redis.read_many([(verb, key.decode()) for key in limits for verb in ("GET", "PTTL")])
-        counters = zip(limits.items(), answers[::2], answers[1::2], strict=True)
-        start = len(login_key(identity)) + 1
-        found = [FailedLogins(key.decode()[start:], int(n), int(most), left) for (key, most), n, left in counters if n]
+        listed = await self._redis.read("HGETALL", origins_key(identity))
+        answers = await self._redis.read_many([(verb, key.decode()) for key in listed for verb in ("GET", "PTTL")])
+        limits = [value.decode().partition(" ") for value in listed.values()]
+        counters = zip(limits, answers[::2], answers[1::2], strict=True)
+        found = [FailedLogins(origin, int(n), int(most), left) for (most, _, origin), n, left in counters if n]
         return sorted(found, reverse=True)
 
     async def clear_user(self, identity: UserIdentity) -> int:
         """Delete the counters of a user name, of all origins. Returns their number."""
-        found = await self.list_of_user(identity)
-        origins = ["origins", *(each.origin for each in found)]
-        await self._redis.write_many([("DEL", login_key(identity, origin)) for origin in origins])
-        return len(found)
+        listed = await self._redis.read("HGETALL", origins_key(identity))
+        keys = [origins_key(identity), *(key.decode() for key in listed)]
+        return sum((await self._redis.write_many([("DEL", key) for key in keys]))[1:])
 
     async def _give_back(self, counters: Sequence[Counter]) -> None:
         with suppress(StoreUnavailable):
@@ -193,7 +199,8 @@ class Attempts:
         Only the first caller of a queue does this, so that more waiting callers send no more commands. The wait
         times out only between two script calls: abandoning a running call could leak a reservation.
         """
-        keys, limits = _split(counters)
+        keys = self._name_keys(counters)
+        limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
         while True:
             verdict = await self._redis.run(_RESERVE, counters=keys, limits=limits)
             if verdict[0] == "reserved":
@@ -207,8 +214,17 @@ class Attempts:
     async def settle(self, *groups: Sequence[Counter], passed: bool) -> None:
         """Release the reserved attempts if the check passed, or else count them as failed."""
         for counters in groups:
-            keys, limits = _split(counters)
-            await self._redis.run(_SETTLE, counters=keys, outcome="passed" if passed else "failed", limits=limits)
+            keys, outcome = self._name_keys(counters), "passed" if passed else "failed"
+            limits = [
+                value
+                for counter in counters
+                for value in (counter.most, counter.window_ms, "".join(_ORIGIN.findall(counter.key)))
+            ]
+            await self._redis.run(_SETTLE, counters=keys, outcome=outcome, limits=limits)
+
+    def _name_keys(self, counters: Sequence[Counter]) -> list[str]:
+        """Return the names of the keys, which do not tell where callers are."""
+        return [_ORIGIN.sub(lambda found: self._digest_origin(found[1]), counter.key) for counter in counters]
 
 
 class _Queue:
@@ -217,12 +233,6 @@ class _Queue:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self.length = 0
-
-
-def _split(counters: Sequence[Counter]) -> tuple[list[str], list[int]]:
-    """Return the keys, and a flat list with a count and a window in milliseconds for each key."""
-    limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
-    return [counter.key for counter in counters], limits
 
 
 def _too_busy() -> TemporarilyUnavailable:

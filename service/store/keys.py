@@ -16,7 +16,7 @@
 | mark:{shard}:<subject>[:sid]    | string | longer than what it covers; sid: 15 m| revoke_all                        |
 | login:{shard}:<subject>[:from]  | string | its window, or less                  | settle_attempt                    |
 | login:{shard}:<subject>:origins | hash   | as the longest-lived of its counters | settle_attempt                    |
-| address:{network digest}:…      | string | its window, or less                  | settle_attempt                    |
+| address:{from}:…                | string | its window, or less                  | settle_attempt                    |
 | lease:<one of these counters>   | string | ten seconds                          | reserve_attempt, settle_attempt   |
 | user:{shard}:<subject>          | hash   | for good                             | registry, put_user, remove_user   |
 | seed:{shard}                    | hash   | for good                             | registry, put_user, remove_user   |
@@ -41,6 +41,8 @@
 
 "And more" is at most a tenth of the lifetime of a refresh token, and at most a day, so that not every refresh must
 write the index. A client may have lifetimes of its own; an index and a mark live as long as the longest demands.
+
+Every account of Redis can learn the names of keys, so `from` is a keyed digest of the caller's network or browser.
 
 The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is the first 12 bits of
 the user's subject. All keys of one user share it, and each of the user's tokens names it. The shard of a login that
@@ -104,22 +106,28 @@ def mark_key(shard: str, subject: str, sid: str = "") -> str:
 
 
 def login_key(identity: UserIdentity, origin: str = "") -> str:
-    """Return the key of a user name's counter: over all origins, or for one origin such as an address or a browser.
+    """Return the key of a user name's counter: over all origins, or for one origin such as a network or a browser.
 
-    The key of `origins` is that of the hash which has the other origins with their limits.
+    The origin is in angle brackets until `Attempts` replaces it by a keyed digest.
     """
-    suffix = f":{origin}" if origin else ""
+    suffix = f":<{origin}>" if origin else ""
     return f"login:{{{identity.shard}}}:{identity.subject}{suffix}"
+
+
+def origins_key(identity: UserIdentity) -> str:
+    """Return the key of the hash that has a user name's counters, each with its limit and origin."""
+    return f"{login_key(identity)}:origins"
 
 
 def address_key(purpose: str, network: str, name: str = "", *, within_it: str = "") -> str:
     """Return the key of a network's counter for one purpose, optionally combined with a name such as a client_id.
 
     `within_it` is a smaller network inside `network`. The counter is then its own, under the hash tag of `network`.
+    Both are in angle brackets until `Attempts` replaces them by keyed digests.
     """
-    narrowed = f":in-{_digest(within_it)}" if within_it not in ("", network) else ""
-    suffix = f":{_digest(name)}" if name else ""
-    return f"address:{{{_digest(network)}}}:{purpose}{narrowed}{suffix}"
+    narrowed = f":in-<{within_it}>" if within_it not in ("", network) else ""
+    suffix = f":{hashlib.sha256(name.encode()).hexdigest()[:24]}" if name else ""
+    return f"address:{{<{network}>}}:{purpose}{narrowed}{suffix}"
 
 
 def user_key(identity: UserIdentity) -> str:
@@ -136,7 +144,3 @@ def registry_key(kind: str, name: str = "") -> str:
     `kind` is client, realm, origin, seed, secret_keys, events, pending_…, lock or probe.
     """
     return f"{kind}:{{{REGISTRY_SHARD}}}" + (f":{name}" if name else "")
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -2,10 +2,10 @@
 -- divided by the limit. A counter that reaches its limit thus expires one window after its first failure. A counter
 -- with a single failure expires soon, so that names and addresses which strangers make up do not occupy memory for a
 -- whole window. The failures of one user name have a counter for each origin. The console finds them in a hash with the
--- limit of each.
+-- limit and origin of each, since the names of keys tell no origin.
 -- KEYS     counters… (one or more; the guard key is behind them)
 -- DERIVED  leases, origins of a user name
--- ARGV     outcome ("failed" or "passed"), limits… (a count and window_ms for each counter)
+-- ARGV     outcome ("failed" or "passed") limits… (a count, window_ms and the origin for each counter)
 -- RETURNS  settled
 -- CLAUSES  RFC 6749 §2.3.1, §4.3.2, §10.10
 
@@ -24,7 +24,7 @@ redis.call('DEL', unpack(ended))
 for i, counter in ipairs(counters) do
   if left[i] > 0 then redis.call('SET', leases[i], left[i], 'KEEPTTL') end
   if outcome == 'failed' then
-    local count, window_ms = tonumber(limits[2 * i - 1]), tonumber(limits[2 * i])
+    local count, window_ms = tonumber(limits[3 * i - 2]), tonumber(limits[3 * i - 1])
     local lives_ms = math.max(0, redis.call('PTTL', counter)) + math.ceil(window_ms / count)
     redis.call('INCR', counter)
     redis.call('PEXPIRE', counter, math.min(window_ms, lives_ms))
@@ -35,7 +35,9 @@ if username_key and outcome == 'failed' then
   local origins_key = username_key .. ':origins'
   -- The usual limits allow fewer origins. With wider ones the list begins anew, because it must stay short.
   if #redis.call('HGETALL', origins_key) >= 2 * MAX_ORIGINS then redis.call('DEL', origins_key) end
-  for i, counter in ipairs(counters) do redis.call('HSET', origins_key, counter, limits[2 * i - 1]) end
+  for i, counter in ipairs(counters) do
+    redis.call('HSET', origins_key, counter, limits[3 * i - 2] .. ' ' .. limits[3 * i])
+  end
   local listed = redis.call('HGETALL', origins_key)
   for i, counter in ipairs(listed) do
     local lives_ms = i % 2 == 1 and redis.call('PTTL', counter) or 0

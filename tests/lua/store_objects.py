@@ -70,7 +70,7 @@ class StoreObjects:
         self.consents = Consents(store_client, DEFAULT_LIFETIMES)
         self.browser_sessions = BrowserSessions(store_client)
         self.single_use = SingleUse(store_client)
-        self.attempts = Attempts(store_client)
+        self.attempts = Attempts(store_client, Keyring([bytes(32)]).digest_origin)
         self.revocations = Revocations(store_client)
         self.registry = RegistryStore(store_client)
         self.events = EventStream(store_client)

@@ -16,7 +16,7 @@ import yaml
 from joserfc import jwt
 
 from service.protocol.user import User, digest_sid, identify_user
-from service.store.keys import login_key, registry_key
+from service.store.keys import login_key, origins_key, registry_key
 from service.worker import Worker
 from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
 from tests.invariants.dumps import dump_everything, find_secrets
@@ -146,6 +146,7 @@ REFUSALS_OF_A_LOGIN = {
 )
 async def test_ambiguous_provider_refusals_are_counted_separately(
     http: httpx2.AsyncClient,
+    worker: Worker,
     provider: FakeProvider,
     cep: None,
     store: redis.Redis,
@@ -155,8 +156,9 @@ async def test_ambiguous_provider_refusals_are_counted_separately(
 
     assert_provider_unavailable(await log_in(http))
 
-    of_the_login = {login_key(identify_user("cep", USERNAME), name) for name in ("provider", "origins")}
-    assert set(store.scan_iter("login:*")) == (of_the_login if reply in REFUSALS_OF_A_LOGIN.values() else set())
+    identity = identify_user("cep", USERNAME)
+    counted = {f"{login_key(identity)}:{worker.keyring.digest_origin('provider')}", origins_key(identity)}
+    assert set(store.scan_iter("login:*")) == (counted if reply in REFUSALS_OF_A_LOGIN.values() else set())
     assert not list(store.scan_iter("address:*:login:*"))
 
 

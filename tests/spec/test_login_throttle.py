@@ -5,7 +5,9 @@ from dataclasses import replace
 import httpx2
 import pytest
 
-from tests.conftest import Clock, MakeSettings, serving
+from service.protocol.user import identify_user
+from service.worker import Worker
+from tests.conftest import SECRET_KEY, Clock, MakeSettings, serving
 from tests.spec.wrong_logins import UNKNOWN_USER, WRONG_ALICE
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, UserCredentials, assert_error
 
@@ -55,6 +57,21 @@ async def test_the_same_user_at_another_address_is_not_affected(
 
         assert_throttled(await PHONE_APP.log_in(theirs, ALICE))
         assert (await PHONE_APP.log_in(ours, ALICE)).status_code == 200
+
+
+@pytest.mark.clause("decided-login-limit", "decided-callers-hidden", "decided-secret-key-rotation")
+async def test_guesses_count_for_each_key_while_keys_rotate(
+    make_settings: MakeSettings, clock: Clock, worker: Worker
+) -> None:
+    next_key = "the key of tomorrow of 32 bytes or more: a long one"
+    for keys in (f"{SECRET_KEY},{next_key}", f"{next_key},{SECRET_KEY}"):
+        async with serving(make_settings(TOKEN_SERVICE_SECRET_KEY=keys), clock) as http:
+            await fail(http, 10)
+            assert_throttled(await PHONE_APP.log_in(http, ALICE))
+
+    found = await worker.attempts.list_of_user(identify_user("main", ALICE.username))
+    of_address = ("203.0.113.7", 10, 10)
+    assert [each[:3] for each in found] == [of_address, of_address, ("", 20, 100)]
 
 
 @pytest.mark.clause("decided-login-limit", "decided-user-names-one-form")

@@ -5,7 +5,7 @@ import redis
 
 from service.protocol.user import identify_user
 from service.store.attempts import Counter, Exhausted, FailedLogins
-from service.store.keys import login_key
+from service.store.keys import login_key, origins_key
 from service.worker import Worker
 from tests.conftest import Clock, Elapsed
 
@@ -94,9 +94,9 @@ async def test_failures_of_a_user_are_listed_while_they_count(worker: Worker, st
     found = await worker.attempts.list_of_user(alice)
 
     assert [each[:3] for each in found] == [("", 2, 100)]
-    assert store.hlen(login_key(alice, "origins")) == 2
+    assert store.hlen(origins_key(alice)) == 2
     clock.advance(70)
-    assert not store.exists(login_key(alice, "origins"))
+    assert not store.exists(origins_key(alice))
     assert await worker.attempts.list_of_user(alice) == []
 
 
