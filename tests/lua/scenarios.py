@@ -158,8 +158,8 @@ async def revoke_all(comparing: ComparingClient) -> None:
     until_ms = await comparing.read_clock_ms()
     comparing.offset_ms += 5_000
     await objects.must_start()
-    await revocations.revoke_all(SHARD, SUBJECT, until_ms=until_ms)
-    await revocations.revoke_all(SHARD, SUBJECT, kept_family=kept.first.family_digest)
+    assert (await revocations.revoke_all(SHARD, SUBJECT, until_ms=until_ms)).was_alive
+    assert (await revocations.revoke_all(SHARD, SUBJECT, kept_family=kept.first.family_digest)).was_alive
     assert (await run_revoke_all(comparing, 2, marked_ms=await comparing.read_clock_ms() + 5_000))[0] == "lost"
     broken = await objects.must_start()
     comparing.real.set(family_key(SHARD, broken.first.family_digest), "of another version", px=60_000)
