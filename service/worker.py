@@ -10,7 +10,7 @@ from math import nan
 
 from service.components import Components
 from service.config.settings import Settings
-from service.crypto.hashing_pool import HashingPool
+from service.crypto.hashing_pool import HashingPool, keep_heap_trimmed
 from service.crypto.password_hashing import verify_dummy_password
 from service.gateway.lookup import BearerLookup
 from service.observability import metrics
@@ -29,6 +29,7 @@ from service.store.reports.readiness import read_fullest_memory
 from service.store.reports.session_count import CountingForbidden, estimate_session_count
 from service.store.sessions.codes import Codes
 from service.store.single_use import SingleUse
+from service.system.process import LEAST_PRIORITY
 from service.web.api.health import HealthEndpoint
 from service.web.pages.pending_logins import PendingLogins
 from service.web.request.client_authentication import ClientAuthenticator
@@ -69,8 +70,10 @@ class Worker(Components):
         self.seeding = Seeding(self.registry, self.keyring, self.pending_revocations)
         self.seed_keeper = SeedKeeper(settings, self.registry, self.secret_keys, self.seeding)
         is_seed_in_force = self.seed_keeper.is_in_force
-        self.passwords = HashingPool("password")
-        self.secrets = HashingPool("secret")
+        # Foreign hashes have the lowest priority, because the lanes of argon2 are threads of their own.
+        self.foreign_hashes = HashingPool("foreign", 1, LEAST_PRIORITY)
+        self.passwords = HashingPool("password", foreign=self.foreign_hashes)
+        self.secrets = HashingPool("secret", foreign=self.foreign_hashes)
         self.caches = caches = RegistryCaches(self.redis.router, clock_offset_ms)
         self.clients, self.users = caches.clients, caches.users
         self.pending_logins = PendingLogins(self.keyring, caches.now_ms)
@@ -131,7 +134,7 @@ class Worker(Components):
         # The first dummy check takes twice as long, so it is done before a user waits for one.
         await self.passwords.run(verify_dummy_password)
         self.keyring.is_in_use = False
-        tasks = [asyncio.create_task(self.seed_keeper.keep_applied())]
+        tasks = [asyncio.create_task(self.seed_keeper.keep_applied()), asyncio.create_task(keep_heap_trimmed())]
         with suppress(TimeoutError):
             await asyncio.wait_for(self.seed_keeper.was_tried.wait(), SEED_START_SECONDS)
         for work in (self.keep_pending_revocations_run, self.keep_sessions_counted, self.keep_metrics_flushed):
@@ -152,7 +155,7 @@ class Worker(Components):
             metrics.flush_counts()
 
     async def close(self) -> None:
-        self.passwords.close()
-        self.secrets.close()
+        for pool in (self.passwords, self.secrets, self.foreign_hashes):
+            pool.close()
         await self.external_realms.close()
         await self.redis.close()

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 from service.protocol.token_form import encode
 
@@ -30,35 +30,39 @@ _TO_16: Final = "([1-9]|1[0-6])"
 _ARGON2: Final = rf"\$v=(?:16|19)\$m={_NUMBER},t={_TO_16},p={_TO_16}\$(?=[^$]{{11}}){_BASE64}\${_BASE64}"
 
 
-Cost = tuple[int, float]
-"""The memory of a check in KiB, and its work in checks of the service's own hash."""
+class HashCost(NamedTuple):
+    """The kind of a hash, the memory of a check in KiB, and its work in checks of the service's own hash."""
+
+    kind: str
+    memory_kib: int
+    work: float
 
 
-def _weigh_argon2(memory_kib: int, passes: int, lanes: int) -> Cost | None:
-    # Memory beyond 64 MiB is slower, because it is new for each check.
+def _weigh_argon2(memory_kib: int, passes: int, lanes: int) -> tuple[int, float]:
+    # Memory beyond 64 MiB is slower, because it is new for each check. With too little memory there is no check.
     factor = 2 if memory_kib > 64 * 1024 else 1
-    return (memory_kib, factor * memory_kib * passes / 38_912) if memory_kib >= 8 * lanes else None
+    return memory_kib, factor * memory_kib * passes / 38_912 if memory_kib >= 8 * lanes else 0
 
 
-def _weigh_bcrypt(rounds: int) -> Cost:
+def _weigh_bcrypt(rounds: int) -> tuple[int, float]:
     return 4, 2**rounds / 370
 
 
-def _weigh_sha256(iterations: int) -> Cost:
+def _weigh_sha256(iterations: int) -> tuple[int, float]:
     return 0, iterations / 85_000
 
 
-def _weigh_sha512(iterations: int) -> Cost:
+def _weigh_sha512(iterations: int) -> tuple[int, float]:
     return 0, iterations / 38_000
 
 
-def _weigh_scrypt(rounds: int, block_size: int, lanes: int) -> Cost:
+def _weigh_scrypt(rounds: int, block_size: int, lanes: int) -> tuple[int, float]:
     # The passes of PBKDF2 before and after the rounds take as long as four rounds.
     return block_size * (2**rounds + lanes) // 8, (2**rounds + 4) * block_size * lanes / 57_344
 
 
 # The names are those of passlib, except those of argon2, which are of the PHC form. SHA-1 costs as much as SHA-256.
-_KINDS: Final[dict[str, tuple[str, Callable[..., Cost | None]]]] = {
+_KINDS: Final[dict[str, tuple[str, Callable[..., tuple[int, float]]]]] = {
     "argon2id": (rf"\$argon2id{_ARGON2}", _weigh_argon2),
     "argon2i": (rf"\$argon2i{_ARGON2}", _weigh_argon2),
     "argon2d": (rf"\$argon2d{_ARGON2}", _weigh_argon2),
@@ -75,9 +79,12 @@ _KINDS: Final[dict[str, tuple[str, Callable[..., Cost | None]]]] = {
 }
 
 
-def find_hash_kind(text: str) -> str | None:
-    """Return the name of the kind of this hash, or None if the hash is incomplete or of no known kind."""
-    return next((name for name, (form, _) in _KINDS.items() if re.fullmatch(form, text)), None)
+def find_hash_cost(text: str) -> HashCost | None:
+    """Return the cost of a check of this hash, or None if the hash is incomplete or of no known kind."""
+    for kind, (form, weigh) in _KINDS.items():
+        if (match := re.fullmatch(form, text)) is not None:
+            return HashCost(kind, *weigh(*map(int, match.groups())))
+    return None
 
 
 def find_hash_mistake(text: str) -> str | None:
@@ -86,18 +93,16 @@ def find_hash_mistake(text: str) -> str | None:
     A truncated hash would otherwise be noticed only when its user logs in. With a hash that costs too much, a few
     logins would take all memory or time. A hash that is too cheap is accepted, because the first login replaces it.
     """
-    for form, weigh in _KINDS.values():
-        if (match := re.fullmatch(form, text)) is not None:
-            cost = weigh(*map(int, match.groups()))
-            if cost is None:
-                return "has too little memory for its lanes; expected 8 KiB for each"
-            memory_kib, work = cost
-            if memory_kib > MAX_MEMORY_KIB:
-                return f"costs {ceil(memory_kib / 1024)} MiB; expected at most {MAX_MEMORY_KIB // 1024}"
-            if work > MAX_COST:
-                return f"costs {ceil(work)} times as much as the service's own hash; expected at most {MAX_COST}"
-            return None
-    return "expected a complete hash of argon2, bcrypt, PBKDF2 or scrypt, in a form that docs/seed-file.md names"
+    cost = find_hash_cost(text)
+    if cost is None:
+        return "expected a complete hash of argon2, bcrypt, PBKDF2 or scrypt, in a form that docs/seed-file.md names"
+    if not cost.work:
+        return "has too little memory for its lanes; expected 8 KiB for each"
+    if cost.memory_kib > MAX_MEMORY_KIB:
+        return f"costs {ceil(cost.memory_kib / 1024)} MiB; expected at most {MAX_MEMORY_KIB // 1024}"
+    if cost.work > MAX_COST:
+        return f"costs {ceil(cost.work)} times as much as the service's own hash; expected at most {MAX_COST}"
+    return None
 
 
 def digest_hash(password_hash: str) -> str:

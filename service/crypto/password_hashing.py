@@ -3,8 +3,8 @@
 A generated secret is 256 random bits and needs one SHA-256. A secret that a person chose needs a slow hash. Slow hashes
 run in the threads of `hashing_pool`, so that they do not block the event loop.
 
-A password is hashed in the Unicode form NFC. A hash that another program made of another form fits the password as it
-was typed. Hashes of the other kinds in `hash_kinds.py` are checked by passlib, and never made.
+A password is hashed in the Unicode form NFC. A foreign hash, of the other kinds in `hash_kinds.py` or of a higher cost,
+is checked by passlib against the password as it was typed, and never made.
 
 Clauses: RFC 6749 §2.3.1, §10.1, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.3
 """
@@ -19,7 +19,7 @@ from passlib.context import CryptContext
 from passlib.exc import PasswordSizeError, PasswordValueError
 from passlib.registry import get_crypt_handler
 
-from service.crypto.hash_kinds import find_hash_kind, find_hash_mistake
+from service.crypto.hash_kinds import find_hash_cost, find_hash_mistake
 from service.crypto.keyring import GENERATED_SECRET_PREFIX
 from service.protocol.user import MAX_PASSWORD_CHARACTERS
 
@@ -45,6 +45,12 @@ def normalize_password(password: str) -> str:
     return unicodedata.normalize("NFC", password)
 
 
+def is_foreign(password_hash: str) -> bool:
+    """Return True if a check costs more than one of the service's own hash, or the hash is of another kind."""
+    cost = find_hash_cost(password_hash)
+    return cost is None or cost.kind != "argon2id" or cost.memory_kib > MEMORY_KIB or cost.work > 1
+
+
 def verify_password(password: str, password_hash: str) -> tuple[bool, str | None]:
     """Return True if the password is right, and a new hash if the stored one must be replaced, else None.
 
@@ -55,35 +61,34 @@ def verify_password(password: str, password_hash: str) -> tuple[bool, str | None
         verify_dummy_password(password)
         return False, None
     normal = normalize_password(password)
-    right, new_hash = _verify(normal, password_hash)
-    # Both forms are always checked, so that the time tells nothing about a user who may not log in.
-    if normal == password or not _verify(password, password_hash)[0] or right:
-        return right, new_hash
-    return True, hash_password(normal)
-
-
-def _verify(password: str, password_hash: str) -> tuple[bool, str | None]:
-    try:
-        if not password_hash.startswith("$argon2"):
-            return (True, hash_password(password)) if _verify_foreign(password, password_hash) else (False, None)
-        if not _is_weaker(password_hash):
-            return _argon2id.verify(password, password_hash), None
-        right, new_hash = _argon2id.verify_and_update(password, password_hash)
-    except (PasswordSizeError, PasswordValueError, UnicodeError):
+    # Another program may have made a cheap argon2id hash of another form, so both forms are checked. Both are always
+    # checked, so that the time tells nothing about a user who may not log in.
+    forms = [password] if is_foreign(password_hash) else list(dict.fromkeys((normal, password)))
+    fits = [_fits(form, password_hash) for form in forms]
+    if not any(fits):
         return False, None
-    return right, new_hash
+    is_kept = fits[0] and password_hash.startswith("$argon2") and not _is_weaker(password_hash)
+    return True, None if is_kept else hash_password(password)
+
+
+def _fits(password: str, password_hash: str) -> bool:
+    verify = _argon2id.verify if password_hash.startswith("$argon2") else _verify_foreign
+    try:
+        return bool(verify(password, password_hash))
+    except (PasswordSizeError, PasswordValueError, UnicodeError):
+        return False
 
 
 def _verify_foreign(password: str, password_hash: str) -> bool:
     """Return True if the password fits a hash that is not argon2. Raises what passlib raises for odd passwords."""
-    kind, secret = find_hash_kind(password_hash), password.encode()
-    if kind is None:
+    cost, secret = find_hash_cost(password_hash), password.encode()
+    if cost is None:
         return False
-    handler = get_crypt_handler(kind)
-    if "bcrypt" in kind:
+    handler = get_crypt_handler(cost.kind)
+    if "bcrypt" in cost.kind:
         handler.set_backend()  # a check that loads it by itself fails if another thread loads it at the same time
     # bcrypt reads 72 bytes, and its library raises an error for more.
-    return bool(handler.verify(secret[:72] if kind == "bcrypt" else secret, password_hash))
+    return bool(handler.verify(secret[:72] if cost.kind == "bcrypt" else secret, password_hash))
 
 
 def _is_weaker(password_hash: str) -> bool:

@@ -68,7 +68,7 @@ class ExternalRealm:
         """The name of the realm for people to read."""
         return self.provider.name or self.name
 
-    def check_room(self, network: str) -> None:
+    def check_breaker(self) -> None:
         """Raise TemporarilyUnavailable if the circuit breaker would refuse a call at the moment."""
         try:
             self._breaker.check()

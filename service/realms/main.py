@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from service.crypto.hash_kinds import digest_hash
 from service.crypto.hashing_pool import HashingPool
-from service.crypto.password_hashing import verify_dummy_password, verify_password
+from service.crypto.password_hashing import verify_dummy_password
 from service.protocol.errors import InvalidGrant
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import Login, User, identify_user
@@ -25,10 +25,6 @@ class MainRealm:
     _users: UserCache
     _passwords: HashingPool
 
-    def check_room(self, network: str) -> None:
-        """Raise TemporarilyUnavailable if too many password checks wait already."""
-        self._passwords.check_room(network)
-
     async def log_in(self, username: str, password: str, network: str, begun_ms: int) -> Login:
         """Return the login if the password is right. Raises InvalidGrant if the login is refused.
 
@@ -39,7 +35,7 @@ class MainRealm:
         if user is None or user.password_hash is None:
             await self._passwords.run(verify_dummy_password, password, network=network)
             raise InvalidGrant("user_unknown")
-        right, new_hash = await self._passwords.run(verify_password, password, user.password_hash, network=network)
+        right, new_hash = await self._passwords.verify(password, user.password_hash, network)
         if not right:
             raise InvalidGrant("password_wrong", username=user.username)
         if user.disabled:

@@ -56,6 +56,17 @@ def count_usable_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def find_memory_limit(root: str = "") -> int | None:
+    """Return the limit of memory of this process's control group (version 2) in bytes, or None."""
+    from pathlib import Path
+
+    try:
+        group = Path(f"{root}/proc/self/cgroup").read_text().rpartition("0::")[2].strip()
+        return int(Path(f"{root}/sys/fs/cgroup{group}/memory.max").read_text())
+    except (OSError, ValueError):  # the word `max` stands for no limit
+        return None
+
+
 def lower_thread_priority(by: int = LOWER_BY) -> None:
     """Let the calling thread give way to threads of normal priority. It still has all time that they leave.
 

@@ -13,7 +13,7 @@ from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.output import Advance, Output, format_bytes, format_span
 from service.config.settings import PREFIX, choose_durability, make_redis_url, unknown_variables
-from service.crypto.hash_kinds import find_hash_kind
+from service.crypto.hash_kinds import find_hash_cost
 from service.protocol.client import MIN_SECRET_CHARACTERS, Client, Lifetimes
 from service.protocol.logout_token import LOGOUT_PATH
 from service.protocol.provider import IdentityProvider, list_identity_risks
@@ -27,6 +27,7 @@ from service.redis_client.url import Durability
 from service.registry.warnings import FOREIGN_KEY, list_client_warnings
 from service.store.reports.key_statistics import list_keys_without_ttl
 from service.store.reports.readiness import find_obstacle, find_write_obstacle
+from service.system.process import count_usable_cores, find_memory_limit
 
 Level = Literal["good", "note", "warning", "trouble"]
 """Checked and right; worth knowing; maybe intended; must be fixed."""
@@ -84,7 +85,7 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     clients = list((await context.registry.clients.list_all()).values())
     findings += _or_good("settings", "nothing unsafe", _look_at_settings(context, os.environ, clients))
     findings += _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients, context.lifetimes))
-    findings.append(await _look_at_hashes(context))
+    findings += [finding async for finding in _look_at_hashes(context, clients)]
     for name, provider in (await context.registry.realms.list_all()).items():
         findings += [finding async for finding in _look_at_realm(context, name, provider)]
     return findings
@@ -209,15 +210,29 @@ def _look_at_clients(clients: Sequence[Client], lifetimes: Lifetimes) -> Iterato
         yield from _find((client.has_short_secret, "warning", subject, short))
 
 
-async def _look_at_hashes(context: AdminContext) -> Finding:
-    """Count the password hashes of all users of realm main by kind."""
+async def _look_at_hashes(context: AdminContext, clients: Sequence[Client]) -> AsyncIterator[Finding]:
+    """Count the password hashes of all users of realm main by kind, and compare the largest hash with the memory."""
     kinds: Counter[str] = Counter()
+    sizes_kib = {cost.memory_kib for client in clients if (cost := find_hash_cost(client.client_secret_hash or ""))}
     async for user in context.registry.users.scan():
         if user.realm == MAIN_REALM:
-            kinds["none" if user.password_hash is None else find_hash_kind(user.password_hash) or "unreadable"] += 1
+            cost = find_hash_cost(user.password_hash or "")
+            kinds["none" if user.password_hash is None else cost.kind if cost else "unreadable"] += 1
+            sizes_kib.add(cost.memory_kib if cost else 0)
     says = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "no users"
     is_mixed = bool(kinds.keys() - {"argon2id", "none"})
-    return Finding("note" if is_mixed else "good", "password hashes", says)
+    yield Finding("note" if is_mixed else "good", "password hashes", says)
+    limit, workers, cores = find_memory_limit(), context.settings.workers, count_usable_cores()
+    needed = estimate_memory(workers, cores, largest_kib := max(sizes_kib, default=0))
+    if limit is not None and needed > limit:
+        takes = f"may take {format_bytes(needed)}, as the largest hash takes {format_bytes(1024 * largest_kib)}"
+        says = f"{workers} workers on {cores} cores {takes}; the limit is {format_bytes(limit)}: raise it"
+        yield Finding("warning", "memory", says)
+
+
+def estimate_memory(workers: int, cores: int, largest_kib: int) -> int:
+    """Return the bytes that an instance may take, by the calculation of docs/operations/deploy.md."""
+    return 1024 * (60 * 1024 + workers * ((110 + 38 * cores) * 1024 + largest_kib))
 
 
 async def _look_at_realm(context: AdminContext, name: str, provider: IdentityProvider) -> AsyncIterator[Finding]:

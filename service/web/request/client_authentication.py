@@ -23,7 +23,6 @@ from starlette.requests import Request
 
 from service.crypto.hashing_pool import HashingPool
 from service.crypto.keyring import GENERATED_SECRET_PREFIX, hash_generated_secret
-from service.crypto.password_hashing import verify_password
 from service.protocol.client import Client
 from service.protocol.errors import ClientThrottled, InvalidClient, TemporarilyUnavailable
 from service.protocol.parameters import ClientCredentials, Form, check_secret_presence, parse_client_credentials
@@ -168,8 +167,6 @@ class ClientAuthenticator:
         client fails like a wrong secret.
         """
         known = self._find_known_right(candidates)
-        if known is None and any(client is not None and not client.is_public for client, _ in candidates):
-            self._secrets.check_room(network)
         self._admitted.pop(counters, None)
         try:
             async with self._attempts.checking(counters, failure=InvalidClient):
@@ -244,7 +241,7 @@ class ClientAuthenticator:
         for stored in self._accepted_hashes(client):
             if stored.startswith(GENERATED_SECRET_PREFIX):
                 continue  # `_is_known` has compared it already, and it does not match
-            right, _ = await self._secrets.run(verify_password, client_secret, stored, network=network)
+            right, _ = await self._secrets.verify(client_secret, stored, network)
             if right:
                 self._memory.remember(client_secret, stored)
                 return True
