@@ -13,7 +13,7 @@ from benchmarks.operations import VERIFY_ASKING, make_refresh, make_verify
 from benchmarks.processes import pss_mib
 from benchmarks.testbed import CLIENT, Testbed, run_concurrently, start_users
 from service.config.settings import load_settings
-from service.crypto.hashing_pool import IDLE_SECONDS
+from service.crypto.hashing_pool import TRIM_SECONDS
 from service.crypto.keyring import RefreshToken, make_access_token
 from service.protocol.client import Client
 from service.worker import Worker
@@ -62,7 +62,7 @@ def measure_worker(testbed: Testbed, seconds: int) -> float:
     with testbed.running() as service:
         make_refresh("warm", testbed, service).measure(seconds)
         make_verify(VERIFY_ASKING, testbed, service).measure(seconds)
-        time.sleep(IDLE_SECONDS + SHORT_SECONDS)
+        time.sleep(TRIM_SECONDS + SHORT_SECONDS)
         return pss_mib(service.process.pid)
 
 

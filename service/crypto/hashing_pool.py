@@ -23,7 +23,7 @@ from service.system.process import LOWER_BY, configure_malloc, count_usable_core
 
 MAX_WAIT_SECONDS: Final = 3.0
 """The longest wait for a turn. It slows down callers that try again at once, because refusals take the hashes' time."""
-TRIM_SECONDS: Final = 15.0
+TRIM_SECONDS: Final = 10.0
 
 Result = TypeVar("Result")
 

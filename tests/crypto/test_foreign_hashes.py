@@ -6,11 +6,13 @@ import subprocess
 import sys
 
 import pytest
+from argon2 import PasswordHasher
 from passlib.hash import bcrypt, django_pbkdf2_sha256
 
-from service.crypto.hash_kinds import find_hash_kind, find_hash_mistake
+from service.crypto.hash_kinds import find_hash_mistake
 from service.crypto.password_hashing import is_secret_hash, verify_password
 from tests.support.foreign_hashes import FOREIGN_HASHES, KEYCLOAK_CREDENTIALS, ForeignHash
+from tests.support.password_hashes import recording_hashes
 from tests.support.servers import CHECKOUT
 from tests.support.weak_hashes import BCRYPT_HASH
 
@@ -25,7 +27,7 @@ def test_hash_of_another_system_is_checked_and_replaced(foreign: ForeignHash) ->
     right, new_hash = verify_password(foreign.password, foreign.text)
 
     assert (right, find_hash_mistake(foreign.text), is_secret_hash(foreign.text)) == (True, None, False)
-    assert find_hash_kind(new_hash or "") == "argon2id"
+    assert (new_hash or "").startswith("$argon2id$")
     assert verify_password(foreign.password, new_hash or "") == (True, None)
     for wrong in (f"{foreign.password} ", "", "\x00", "\ud800", "x" * 1024, "x" * 1025):
         assert verify_password(wrong, foreign.text) == (False, None)
@@ -42,12 +44,28 @@ def test_bcrypt_reads_72_bytes_and_argon2id_all() -> None:
     assert verify_password("é" + 24 * "€", bcrypt.using(rounds=4).hash(("é" + 24 * "€").encode()[:72]))[0]
 
 
-def test_foreign_hash_fits_either_unicode_form() -> None:
+def test_foreign_hash_fits_the_password_as_typed() -> None:
     """The new hash is one of the form NFC, which each keyboard's form is brought to."""
-    for old in ("cafe\u0301", "caf\u00e9"):
-        right, new_hash = verify_password("cafe\u0301", django_pbkdf2_sha256.using(rounds=1).hash(old))
-        assert right
-        assert verify_password("caf\u00e9", new_hash or "") == (True, None)
+    old_hash = django_pbkdf2_sha256.using(rounds=1).hash("cafe\u0301")
+    right, new_hash = verify_password("cafe\u0301", old_hash)
+
+    assert right
+    assert verify_password("caf\u00e9", new_hash or "") == (True, None)
+    assert verify_password("caf\u00e9", old_hash) == (False, None)
+
+
+@pytest.mark.usefixtures("real_hashes")
+@pytest.mark.parametrize(
+    ("kib", "passes", "lanes", "checks"),
+    [(19 * 1024, 2, 1, 2), (19 * 1024, 2, 4, 2), (19 * 1024, 3, 1, 1), (19 * 1024 + 8, 1, 1, 1)],
+)
+def test_dear_hash_is_checked_once_whatever_is_typed(kib: int, passes: int, lanes: int, checks: int) -> None:
+    """A cheap argon2id hash may be the service's, of the form NFC, or one of another program."""
+    password_hash = PasswordHasher(passes, kib, lanes).hash("caf\u00e9")
+    with recording_hashes() as costs:
+        right, _ = verify_password("cafe\u0301", password_hash)
+
+    assert (right, len(costs)) == (checks == 2, checks)
 
 
 @pytest.mark.parametrize(

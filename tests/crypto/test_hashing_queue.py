@@ -1,4 +1,4 @@
-"""Slow checks take turns by network, so that one address does not keep the others out.
+"""Slow checks take turns by network and work, so that no caller keeps the others out.
 
 They run at low priority, so that they hold up no other request.
 """
@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from service.crypto.hashing_pool import HashingPool
+from service.crypto.hashing_pool import MAX_WAIT_SECONDS, HashingPool
+from service.crypto.password_hashing import hash_password
 from service.protocol.errors import TemporarilyUnavailable
-from service.system.process import LOWER_BY, count_usable_cores
+from service.system.process import LEAST_PRIORITY, LOWER_BY, count_usable_cores
+from tests.support.loop_time import LoopTime
+from tests.support.weak_hashes import BCRYPT_HASH
 
 FLOOD, OTHER = "2001:db8::/48", "203.0.113.7"
-ROOM = 52
 
 
 class Held:
@@ -24,17 +26,17 @@ class Held:
     `niceness` is that of the thread which did each work.
     """
 
-    def __init__(self) -> None:
-        self.pool = HashingPool("held", threads=1)
+    def __init__(self, pool: HashingPool) -> None:
+        self.pool = pool
         self.order: list[str] = []
         self.niceness: dict[str, int] = {}
         self._gate = threading.Event()
 
-    def ask(self, name: str, network: str) -> asyncio.Task[str]:
-        return asyncio.create_task(self.pool.run(self._work, name, network=network))
+    def ask(self, name: str, network: str, work: float = 1) -> asyncio.Task[str]:
+        return asyncio.create_task(self.pool.run(self._work, name, network=network, work=work))
 
-    async def ask_many(self, count: int, network: str) -> list[asyncio.Task[str]]:
-        tasks = [self.ask(f"{network} {number}", network) for number in range(count)]
+    async def ask_many(self, count: int, network: str, work: float = 1) -> list[asyncio.Task[str]]:
+        tasks = [self.ask(f"{network} {number}", network, work) for number in range(count)]
         await asyncio.sleep(0)
         return tasks
 
@@ -55,55 +57,70 @@ def get_niceness() -> int:
 
 @pytest.fixture
 async def held() -> AsyncIterator[Held]:
-    held = Held()
+    held = Held(HashingPool("held", threads=1))
     yield held
     held.let_go()
     held.pool.close()
 
 
-def refused(results: list[str | BaseException]) -> int:
-    assert all(isinstance(result, str | TemporarilyUnavailable) for result in results), results
-    return sum(isinstance(result, TemporarilyUnavailable) for result in results)
-
-
 @pytest.mark.clause("decided-fair-hashing-queue")
 async def test_networks_take_turns_in_the_order_of_arrival(held: Held) -> None:
-    # The thread has two of them already.
-    tasks = [*await held.ask_many(6, "a"), *await held.ask_many(3, "b"), *await held.ask_many(1, "c")]
+    # The thread has the first one already.
+    tasks = [*await held.ask_many(5, "a"), *await held.ask_many(3, "b"), *await held.ask_many(1, "c")]
     held.let_go()
     await asyncio.gather(*tasks)
 
-    assert held.order == ["a 0", "a 1", "a 2", "b 0", "c 0", "a 3", "b 1", "a 4", "b 2", "a 5"]
+    assert held.order == ["a 0", "a 1", "b 0", "c 0", "a 2", "b 1", "a 3", "b 2", "a 4"]
 
 
-@pytest.mark.clause("decided-fair-hashing-queue", "decided-password-queue-full")
-async def test_newcomer_displaces_the_newest_of_the_longest_queue(held: Held) -> None:
-    flood = await held.ask_many(ROOM, FLOOD)
-    # The longer queue gives way until both have the same length.
-    others = await held.ask_many(40, OTHER)
+@pytest.mark.clause("decided-fair-hashing-queue")
+async def test_turns_are_shared_by_work_and_not_by_number(held: Held) -> None:
+    tasks = [*await held.ask_many(3, "dear", 3), *await held.ask_many(6, "cheap", 1)]
     held.let_go()
-    late = refused(await asyncio.gather(*others, return_exceptions=True))
-    early = await asyncio.gather(*flood, return_exceptions=True)
+    await asyncio.gather(*tasks)
 
-    assert refused(early) + late == 40
-    assert refused(early) == 25
-    assert [isinstance(result, str) for result in early] == [True] * 27 + [False] * 25
+    assert held.order == [
+        *("dear 0", "cheap 0", "cheap 1", "dear 1", "cheap 2", "cheap 3", "cheap 4", "dear 2", "cheap 5")
+    ]
+
+
+@pytest.mark.clause("decided-password-queue-full")
+async def test_crowd_waits_and_nobody_is_refused_at_once(held: Held) -> None:
+    crowd = await held.ask_many(200, FLOOD)
+    held.let_go()
+
+    assert len(await asyncio.gather(*crowd)) == len(held.order) == 200
+
+
+@pytest.mark.clause("decided-password-queue-full")
+async def test_turn_is_waited_for_three_seconds_at_most(held: Held, held_time: LoopTime) -> None:
+    under_way, *waiting = await held.ask_many(20, FLOOD)
+    await held_time.advance_in_steps(MAX_WAIT_SECONDS - 0.1)
+    assert not any(task.done() for task in waiting)
+    late = held.ask("late", FLOOD)
+    await held_time.advance_in_steps(0.1)
+
+    refused = await asyncio.gather(*waiting, return_exceptions=True)
+    assert MAX_WAIT_SECONDS == 3
+    for refusal in refused:
+        assert isinstance(refusal, TemporarilyUnavailable)
+        assert (refusal.reason, refusal.retry_after_seconds) == ("hashing_queue_full", 1)
+    held.let_go()
+    await asyncio.gather(under_way, late)
+    assert held.order == [f"{FLOOD} 0", "late"]
 
 
 @pytest.mark.clause("decided-fair-hashing-queue")
 async def test_cancelled_caller_leaves_its_place_in_the_queue(held: Held) -> None:
-    tasks = await held.ask_many(ROOM, FLOOD)
-    for task in tasks[3:40]:
+    tasks = await held.ask_many(6, FLOOD)
+    for task in tasks[1:5]:
         task.cancel()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    more = await held.ask_many(37, OTHER)
-    with pytest.raises(TemporarilyUnavailable):
-        held.pool.check_room(OTHER)
+    await asyncio.gather(*tasks[1:5], return_exceptions=True)
+    other = held.ask("other", OTHER)
     held.let_go()
-    done = await asyncio.gather(*tasks[:3], *tasks[40:], *more)
+    await asyncio.gather(tasks[0], tasks[5], other)
 
-    assert len(done) == len(held.order) == ROOM
+    assert held.order == [f"{FLOOD} 0", "other", f"{FLOOD} 5"]
     assert await held.pool.run(str, "next", network=FLOOD) == "next"
 
 
@@ -112,7 +129,23 @@ async def test_hashes_give_way_to_the_event_loop(held: Held) -> None:
     held.let_go()
     await asyncio.gather(*under_way)
 
-    assert held.niceness == {f"{OTHER} 0": min(get_niceness() + LOWER_BY, 19)}
+    assert held.niceness == {f"{OTHER} 0": min(get_niceness() + LOWER_BY, LEAST_PRIORITY)}
+
+
+@pytest.mark.clause("decided-foreign-hashes-apart")
+async def test_own_hashes_never_wait_for_foreign_ones() -> None:
+    foreign = Held(HashingPool("foreign", 1))
+    passwords, secrets = (HashingPool(name, 1, foreign=foreign.pool) for name in ("password", "secret"))
+    tasks = await foreign.ask_many(3, FLOOD, 20)
+    behind = [asyncio.create_task(pool.verify("a password", BCRYPT_HASH, OTHER)) for pool in (passwords, secrets)]
+    own = [await pool.verify("a password", hash_password("a password"), OTHER) for pool in (passwords, secrets)]
+
+    assert own == [(True, None)] * 2
+    assert not any(task.done() for task in behind)
+    foreign.let_go()
+    await asyncio.gather(*tasks, *behind)
+    for pool in (passwords, secrets, foreign.pool):
+        pool.close()
 
 
 def test_only_the_cores_that_a_process_may_use_are_counted() -> None:

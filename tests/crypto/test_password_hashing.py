@@ -119,7 +119,8 @@ def read_kib():
     return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
 
 async def hash_a_lot():
-    service.crypto.hashing_pool.IDLE_SECONDS = 0
+    service.crypto.hashing_pool.TRIM_SECONDS = 0.1
+    trimming = asyncio.create_task(service.crypto.hashing_pool.keep_heap_trimmed())
     pool, before = service.crypto.hashing_pool.HashingPool("test", threads=4), read_kib()
     for _ in range(3):
         await asyncio.gather(*(pool.run(service.crypto.password_hashing.verify_dummy_password) for _ in range(8)))

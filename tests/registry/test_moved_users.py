@@ -8,7 +8,7 @@ import pytest
 import redis
 from passlib.hash import bcrypt, django_bcrypt_sha256, django_pbkdf2_sha256, pbkdf2_sha512
 
-from service.crypto.hash_kinds import digest_hash, find_hash_kind
+from service.crypto.hash_kinds import digest_hash
 from service.crypto.password_hashing import verify_password
 from service.protocol.errors import InvalidGrant
 from service.protocol.user import User, identify_user
@@ -71,7 +71,7 @@ async def test_a_moved_user_base_logs_in_and_has_argon2id(
         assert (await find_user(worker, name)).password_hash == old_hash
         for password in (f"old {name}", "another", f"old {name}"):
             assert await log_in(worker, name, password) == (password != "another")
-            assert find_hash_kind((await find_user(worker, name)).password_hash or "") == "argon2id"
+            assert ((await find_user(worker, name)).password_hash or "").startswith("$argon2id$")
     renewed = [await find_user(worker, name) for name in hashes]
 
     for shown in ("Moved", "Moved again"):

@@ -1,44 +1,148 @@
-"""A flood of logins from one network leaves logins from other networks working."""
+"""Floods of logins from one network, and guesses at users with dear hashes, leave others their logins."""
 
 import asyncio
 import os
+import threading
+from collections.abc import AsyncIterator
 
 import httpx2
+import msgspec
 import pytest
+from argon2 import PasswordHasher
 
-from tests.conftest import Clock, MakeSettings, serving
-from tests.support.clients_and_users import ALICE, PHONE_APP, TOKEN, UserCredentials, login_form
+from service.crypto.hashing_pool import MAX_WAIT_SECONDS, TRIM_SECONDS, HashingPool
+from service.protocol.user import User
+from service.system.process import LEAST_PRIORITY, count_usable_cores
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, serving_worker
+from tests.support.clients_and_users import (
+    ALICE,
+    PHONE_APP,
+    TOKEN,
+    WEB_SHOP,
+    OAuthClient,
+    UserCredentials,
+    assert_error,
+    login_form,
+)
+from tests.support.loop_time import LoopTime
+from tests.support.metrics_scrape import Scrape
+from tests.support.waiting import result_of, until, until_true
 
-PROXY = "10.0.0.1"
-FLOOD = 50 * (os.cpu_count() or 1)
-"""Concurrent logins. The service runs and queues about 26 for each core."""
+PROXY = "127.0.0.1"
+FLOOD = 100
 
-LIMITS = {"TOKEN_SERVICE_TRUSTED_PROXIES": PROXY, "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "10000/minute"}
+MOVED = UserCredentials("moved@example.com", "a password")
+DEAR_HASH = PasswordHasher(memory_cost=20 * 1024, time_cost=1, parallelism=1).hash(MOVED.password)
 
 
-async def log_in(http: httpx2.AsyncClient, credentials: UserCredentials, address: str) -> int:
-    form = PHONE_APP.credentials | login_form(credentials)
-    return (await http.post(TOKEN, data=form, headers={"X-Forwarded-For": address})).status_code
+class Flooded:
+    """A service at which a test sends logins from many addresses, and holds the hashing threads."""
+
+    def __init__(self, worker: Worker, http: httpx2.AsyncClient) -> None:
+        self.worker = worker
+        self.http = http
+        self._gates: list[threading.Event] = []
+        self._holding: list[asyncio.Task[bool]] = []
+
+    async def hold(self, pool: HashingPool, threads: int, work: float = 1) -> threading.Event:
+        """Hold so many threads of the pool until the event is set."""
+        gate = threading.Event()
+        self._gates.append(gate)
+        for number in range(threads):
+            held = pool.run(gate.wait, network=f"{work} {number}", work=work)
+            self._holding.append(asyncio.create_task(held))
+        await asyncio.sleep(0)
+        return gate
+
+    def let_go(self) -> None:
+        for gate in self._gates:
+            gate.set()
+
+    def log_in(self, credentials: UserCredentials, address: str) -> asyncio.Task[httpx2.Response]:
+        form = PHONE_APP.credentials | login_form(credentials)
+        return asyncio.create_task(self.http.post(TOKEN, data=form, headers={"X-Forwarded-For": address}))
+
+    async def until_waiting(self, pool: str, count: int) -> None:
+        """Wait until so many checks of the pool wait or run."""
+
+        async def are_waiting() -> bool:
+            metrics = Scrape((await self.http.get("/metrics")).text)
+            return metrics.sum("token_service_hashing_checks", pool=pool) == count
+
+        await until_true(are_waiting, f"{count} checks of the pool {pool}")
+
+
+@pytest.fixture
+async def flooded(
+    held_time: LoopTime, make_settings: MakeSettings, clock: Clock, registry: None
+) -> AsyncIterator[Flooded]:
+    limits = {"TOKEN_SERVICE_TRUSTED_PROXIES": PROXY, "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "10000/minute"}
+    worker = Worker(make_settings(**limits), lambda: clock.offset_ms)
+    async with serving_worker(worker, address=PROXY) as http:
+        flooded = Flooded(worker, http)
+        yield flooded
+        flooded.let_go()
 
 
 @pytest.mark.clause("decided-fair-hashing-queue")
-@pytest.mark.usefixtures("real_hashes")
-async def test_login_flood_affects_only_its_own_network(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
-    """Each guess comes from its own /64 within one /48, and fills the queue before the users log in."""
-    async with serving(make_settings(**LIMITS), clock, address=PROXY) as http:
-        flood = [
-            asyncio.create_task(
-                log_in(http, UserCredentials(f"user-{number}@example.com", "x"), f"2001:db8:1:{number:x}::1")
-            )
-            for number in range(FLOOD)
-        ]
-        for answer in asyncio.as_completed(flood):
-            if await answer == 503:
-                break
-        users = await asyncio.gather(*(log_in(http, ALICE, f"203.0.113.{number}") for number in range(6)))
-        statuses = await asyncio.gather(*flood)
+async def test_login_flood_affects_only_its_own_network(flooded: Flooded) -> None:
+    """Each guess comes from its own /64 within one /48, and waits already when the users log in."""
+    cores = count_usable_cores()
+    before = await flooded.hold(flooded.worker.passwords, cores)
+    guesses = [UserCredentials(f"user-{number}@example.com", "x") for number in range(FLOOD)]
+    flood = [flooded.log_in(guess, f"2001:db8:1:{number:x}::1") for number, guess in enumerate(guesses)]
+    await flooded.until_waiting("password", cores + FLOOD)
+    users = [flooded.log_in(ALICE, f"203.0.113.{number}") for number in range(6)]
+    # The threads are held again after the first turn of each network, and before the second.
+    await flooded.hold(flooded.worker.passwords, cores, work=1.5)
+    await flooded.until_waiting("password", 2 * cores + FLOOD + 6)
+    before.set()
 
-    assert users == [200] * 6
-    assert set(statuses) == {400, 503}
+    assert [(await result_of(user)).status_code for user in users] == [200] * 6
+    assert sum(guess.done() for guess in flood) <= 1
+    flooded.let_go()
+    assert {(await result_of(guess)).status_code for guess in flood} == {400}
+
+
+@pytest.mark.clause("decided-foreign-hashes-apart", "decided-password-queue-full")
+async def test_guesses_at_dear_hashes_leave_other_logins_alone(flooded: Flooded, held_time: LoopTime) -> None:
+    worker = flooded.worker
+    await worker.registry.users.put(
+        User(realm="main", username=MOVED.username, password_hash=DEAR_HASH, roles=("enduser",))
+    )
+    await flooded.hold(worker.foreign_hashes, 1)
+    guesses = [flooded.log_in(MOVED, f"198.51.100.{number}") for number in range(6)]
+    await flooded.until_waiting("foreign", 7)
+
+    assert (await result_of(flooded.log_in(ALICE, "203.0.113.7"))).status_code == 200
+    assert (await result_of(WEB_SHOP.log_in(flooded.http, ALICE))).status_code == 200
+    assert not any(guess.done() for guess in guesses)
+    await held_time.advance_in_steps(MAX_WAIT_SECONDS)
+    for guess in guesses:
+        refusal = await result_of(guess)
+        assert_error(refusal, 503, "temporarily_unavailable")
+        assert refusal.headers["retry-after"] == "1"
+    flooded.let_go()
+    assert (await result_of(flooded.log_in(MOVED, "203.0.113.7"))).status_code == 200
+
+
+@pytest.mark.clause("decided-foreign-hashes-apart")
+async def test_dear_secrets_and_passwords_share_one_slow_thread(flooded: Flooded) -> None:
+    """The thread has the lowest priority, because argon2 may start sixteen threads of its own."""
+    worker = flooded.worker
+    shop = (await worker.registry.clients.list_all())[WEB_SHOP.client_id]
+    dear = msgspec.structs.replace(shop, client_secret_hash=DEAR_HASH)
+    await worker.registry.clients.put(dear, shop)
+    await flooded.hold(worker.foreign_hashes, 1)
+    login = asyncio.create_task(OAuthClient(WEB_SHOP.client_id, MOVED.password).log_in(flooded.http, ALICE))
+    await flooded.until_waiting("foreign", 2)
+
+    assert not login.done()
+    flooded.let_go()
+    assert (await result_of(login)).status_code == 200
+    assert await worker.foreign_hashes.run(lambda: os.getpriority(os.PRIO_PROCESS, 0)) == LEAST_PRIORITY
+
+
+async def test_memory_of_hashes_is_returned_from_time_to_time(flooded: Flooded, held_time: LoopTime) -> None:
+    await until(lambda: held_time.is_due_in(TRIM_SECONDS), "the wait for the next trimming")
