@@ -167,7 +167,7 @@ class Metrics:
         self.waits = histogram(
             "hashing_wait_seconds", "Time that a slow hash waited for a thread.", ("pool",), buckets=_WAIT_SECONDS
         )
-        self.full_queues = counter("hashing_refusals", "Slow hashes refused by a full queue.", ("pool",))
+        self.full_queues = counter("hashing_refusals", "Slow hashes refused after a long wait.", ("pool",))
 
         # Caches.
         self.lookups = counter("cache_lookups", "Lookups in a worker's caches.", ("cache",))

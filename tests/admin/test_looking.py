@@ -16,17 +16,21 @@ import pytest
 import redis
 
 from service.admin.command import console
-from service.admin.commands.doctor import look_at_servers
+from service.admin.commands.doctor import estimate_memory, look_at_servers
 from service.app import build_app
 from service.crypto.password_hashing import verify_password
+from service.protocol.client import Client
 from service.protocol.user import User, identify_user
 from service.store.keys import index_key
+from service.system.process import count_usable_cores, find_memory_limit
 from service.worker import Worker
 from tests.admin.conftest import Admin, type_in
 from tests.conftest import SECRET_KEY, AnyRedis, Clock, MakeSettings, http_client_for, running_lifespan
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
 from tests.support.waiting import MAX_WAIT_SECONDS
-from tests.support.weak_hashes import BCRYPT_HASH
+from tests.support.weak_hashes import BCRYPT_HASH, WEAKER_HASH
+
+LARGE_HASH = WEAKER_HASH.replace("m=8192", "m=65536")
 
 
 class TestEvents:
@@ -176,6 +180,30 @@ class TestDoctor:
         assert ours.endswith(" argon2id")
         found = await self.read_findings(admin)
         assert found["note", "password hashes"] == f"{ours}, 2 bcrypt, 1 none, 1 unreadable"
+
+    @pytest.mark.clause("decided-memory-of-hashes")
+    @pytest.mark.parametrize("owner", ["user", "client"])
+    async def test_doctor_warns_if_hashes_may_exceed_the_memory(
+        self, admin: Admin, worker: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str
+    ) -> None:
+        group, groups = tmp_path / "sys/fs/cgroup/system.slice/ours", tmp_path / "proc/self/cgroup"
+        for folder in (group, groups.parent):
+            folder.mkdir(parents=True)
+        groups.write_text("1:cpu:/other\n0::/system.slice/ours\n")
+        monkeypatch.setattr(find_memory_limit, "__defaults__", (str(tmp_path),))
+        enough = estimate_memory(1, count_usable_cores(), 64 * 1024)
+
+        async def find_warning(limit: object) -> str | None:
+            (group / "memory.max").write_text(f"{limit}\n")
+            return (await self.read_findings(admin)).get(("warning", "memory"))
+
+        assert await find_warning(enough - 1) is None
+        if owner == "user":
+            await worker.registry.users.put(User(realm="main", username="user1", password_hash=LARGE_HASH))
+        else:
+            await worker.registry.clients.put(Client(client_id="large", client_secret_hash=LARGE_HASH))
+        assert "the largest hash takes 64.0 MiB" in (await find_warning(enough - 1) or "")
+        assert [await find_warning(enough), await find_warning("max")] == [None, None]
 
     async def test_doctor_counts_problems_without_an_error(self, admin: Admin, store: redis.Redis) -> None:
         store.config_set("maxmemory-policy", "allkeys-lru")

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from service.admin.commands.doctor import estimate_memory
 from service.config.reading import BadSettings
 from service.config.settings import load_settings, unknown_variables
+from service.crypto.hash_kinds import MAX_MEMORY_KIB
 from tests.conftest import SECRET_KEY, SEED
 from tests.support.servers import CHECKOUT, server_binary
 
@@ -46,6 +48,25 @@ def test_every_container_is_locked_down(compose: Any) -> None:
         assert "healthcheck" in service, name
         assert name.startswith("instance-") or service["user"] not in ("root", "0"), name
     assert "USER 10001:10001" in (DEPLOYMENT / "Containerfile").read_text()
+
+
+@pytest.mark.clause("decided-memory-of-hashes")
+def test_limits_of_memory_have_room_for_all_hashes(compose: Any) -> None:
+    """test_kubernetes.py has the limit of a pod."""
+    unit = (DEPLOYMENT / "token-service.service").read_text()
+    kubernetes = (DEPLOYMENT / "kubernetes" / "deployment.yaml").read_text()
+    files = (
+        unit,
+        kubernetes,
+        (DEPLOYMENT / "compose.yaml").read_text(),
+        (CHECKOUT / "docs/operations/deploy.md").read_text(),
+    )
+    cores = [int(re.findall("up to ([0-9]+) cores", file)[0]) for file in files]
+
+    assert len(set(cores)) == 1
+    assert estimate_memory(2, cores[0], MAX_MEMORY_KIB) <= 2 << 30 < estimate_memory(2, cores[0] + 1, MAX_MEMORY_KIB)
+    assert "MemoryMax=2G" in unit
+    assert compose["services"]["instance-1"]["mem_limit"] == "2g"
 
 
 def test_only_nginx_is_reached_from_outside(compose: Any) -> None:
