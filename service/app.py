@@ -23,7 +23,7 @@ from service.system.process import die_with_supervisor
 from service.web import responses
 from service.web.middleware.access_log import AccessLog
 from service.web.middleware.cors import CrossOrigin
-from service.web.middleware.request_context import HeadLimit, PathAsSent, RequestContext
+from service.web.middleware.request_context import HeadLimit, RequestContext
 from service.web.middleware.static_routes import ErrorHandler, ErrorHandlers, StaticRoutes
 from service.web.pages.page import Pages
 from service.web.request.client_address import TrustedProxies
@@ -62,7 +62,7 @@ def build_app(worker: Worker) -> ASGIApp:
     # A redirect would turn a POST into another method, or make the client send its body twice.
     app.router.redirect_slashes = False
     static = [route for route in routes if route.name in STATIC_ROUTES]
-    return _wrap(StaticRoutes(app, static, ERROR_HANDLERS), worker)
+    return _wrap(StaticRoutes(app, static, ERROR_HANDLERS), app, worker)
 
 
 def _make_coroutine(handler: ErrorHandler) -> Callable[[Request, Exception], Awaitable[Response]]:
@@ -74,7 +74,7 @@ def _make_coroutine(handler: ErrorHandler) -> Callable[[Request, Exception], Awa
     return answer
 
 
-def _wrap(app: StaticRoutes, worker: Worker) -> ASGIApp:
+def _wrap(app: StaticRoutes, lifespan: ASGIApp, worker: Worker) -> ASGIApp:
     """Return the application with its middleware, the outermost last.
 
     The middleware wraps Starlette instead of being its middleware: Starlette's ServerErrorMiddleware is outermost
@@ -87,4 +87,4 @@ def _wrap(app: StaticRoutes, worker: Worker) -> ASGIApp:
     allowed = CrossOrigin(app, worker.caches.origins, methods)
     limited = HeadLimit(allowed, {f"{prefix}/oauth2/v1/verify" for prefix in prefixes})
     proxied = TrustedProxies(AccessLog(limited), worker.settings.trusted_proxies)
-    return RequestContext(PathAsSent(proxied), worker.audit_stream)
+    return RequestContext(proxied, lifespan, worker.audit_stream)

@@ -32,6 +32,7 @@ IDLE_SECONDS: Final = 5.0
 UNREAD_SECONDS: Final = 10.0
 REFUSED_REPORT_SECONDS: Final = 1.0
 
+_FRAGMENT: Final = ord("#")
 _HOST: Final = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9._~!$&'()*+;=-]|%[0-9A-Fa-f]{2})*)(?::[0-9]*)?")
 """A host of RFC 3986 §3.2.2 with or without a port. A comma is refused, since a proxy joins two headers by one."""
 
@@ -260,7 +261,7 @@ class HttpConnection(HttpToolsProtocol):
         """
         if len(self.url) > MAX_PATH_BYTES and len(self.url.partition(b"?")[0]) > MAX_PATH_BYTES:
             self._stop(InvalidRequest("path_too_long", status=431))
-        if b"#" in self.url:
+        if _FRAGMENT in self.url:
             self._stop(InvalidRequest("target_malformed"))
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() not in ("1.0", "0.9")):
             self._stop(InvalidRequest("host_malformed"))

@@ -16,8 +16,9 @@ from starlette.types import Receive, Scope, Send
 
 from service.gateway.outage_log import report_outage
 from service.protocol.errors import BearerMissing, InvalidRequest, OAuthError, ServerError, render_refusal
+from service.protocol.negotiation import parse_preferences
 from service.protocol.token_response import NO_STORE_HEADERS
-from service.web.request.reading import list_preferred
+from service.web.request.reading import list_header_values
 from service.web.request.security_events import record_refusal
 from service.web.request.state import REASON
 
@@ -49,7 +50,8 @@ def render_json(content: msgspec.Struct) -> Response:
 
 def render_nothing(request: Request) -> Response:
     """Return a success response without content, or an empty JSON object if the request asks for JSON by name."""
-    if "application/json" in list_preferred(request, b"accept"):
+    accept = ",".join(list_header_values(request.scope, b"accept")).lower()
+    if "json" in accept and "application/json" in parse_preferences(accept):
         return RawResponse(b"{}")
     return RawResponse(b"", _NO_STORE_HEADERS)
 

@@ -6,13 +6,11 @@ import asyncio
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from service.observability import metrics
-from service.web.middleware.request_context import PathAsSent
 from service.web.request.client_address import is_from_this_machine, parse_hop
 from service.web.request.reading import list_header_values
 
@@ -30,7 +28,8 @@ class MetricsEndpoint:
         A caller that may not read them gets 404 with every method, so that the allowed methods are not revealed either.
         """
         is_permitted = self._is_meant(scope) if is_from_this_machine(scope) else self._is_for_all
-        if not is_permitted:
+        is_escaped = self._is_for_all and b"%" in scope["raw_path"]  # RequestContext is on the main port only
+        if is_escaped or not is_permitted:
             raise HTTPException(404)
         if scope["method"] not in ("GET", "HEAD"):
             raise HTTPException(405, headers={"Allow": "GET, HEAD"})
@@ -55,7 +54,6 @@ class MetricsEndpoint:
 
 def build_metrics_app(base_host: str) -> Starlette:
     """Return the application of a separate address, which serves the metrics to every caller."""
-    route = Route("/metrics", MetricsEndpoint(base_host, is_for_all=True))
-    app = Starlette(routes=[route], middleware=[Middleware(PathAsSent)])
+    app = Starlette(routes=[Route("/metrics", MetricsEndpoint(base_host, is_for_all=True))])
     app.router.redirect_slashes = False
     return app

@@ -35,7 +35,7 @@ class CrossOrigin:
         self._methods = methods
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] != "http" or scope["path"] not in self._methods:
+        if scope["path"] not in self._methods:
             return self._app(scope, receive, send)
         if scope["method"] != "OPTIONS" and not list_header_values(scope, b"origin"):
             return self._app(scope, receive, _marked(send, ""))

@@ -1,4 +1,4 @@
-"""The context of all work on a request, the path that all of it compares, and the limit of the head.
+"""The context of all work on a request, its path, and the limit of its head.
 
 The context is one time budget for Redis, the stream of security events, and the trace.
 """
@@ -21,40 +21,36 @@ from service.web.responses import answer_oauth_error
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 
+_ESCAPE: Final = ord("%")
+
 
 class RequestContext:
-    """Middleware that sets the context variables of a request, before all other middleware.
+    """Middleware that sets the context variables of a request and its path as it was sent, before all other middleware.
+
+    The server has decoded the path. Log, CORS and routes compare the same path as a proxy whose rule protects it:
+    `/oauth2/v1/%75sers/x` is not `/oauth2/v1/users/x`. The prefix that `--root-path` adds is removed.
+
+    Messages about the life of the process go to `lifespan`, so all other middleware gets requests only.
 
     Because it is the outermost middleware, `__call__` must be a coroutine function: uvicorn detects ASGI 3 by that.
     """
 
-    def __init__(self, app: ASGIApp, audit_stream: AuditStream) -> None:
+    def __init__(self, app: ASGIApp, lifespan: ASGIApp, audit_stream: AuditStream) -> None:
         self._app = app
+        self._lifespan = lifespan
         self._audit_stream = audit_stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            start_budget()
-            use_trace(scope["headers"])
         use_audit_stream(self._audit_stream)
+        if scope["type"] != "http":
+            await self._lifespan(scope, receive, send)
+            return
+        start_budget()
+        use_trace(scope["headers"])
+        if _ESCAPE in scope["raw_path"] or scope["root_path"]:
+            path = scope["raw_path"].decode("latin-1").removeprefix(scope["root_path"])
+            scope.update(path=path, root_path="")
         await self._app(scope, receive, send)
-
-
-class PathAsSent:
-    """Middleware that replaces the path, which the server has decoded, by the path as it was sent.
-
-    Log, CORS and routes then compare the same path as a proxy whose rule protects it: `/oauth2/v1/%75sers/x` is not
-    `/oauth2/v1/users/x`. The prefix that `--root-path` adds is removed.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and (b"%" in scope["raw_path"] or scope["root_path"]):
-            scope["path"] = scope["raw_path"].decode("latin-1").removeprefix(scope["root_path"])
-            scope["root_path"] = ""
-        return self._app(scope, receive, send)
 
 
 class HeadLimit:
@@ -70,7 +66,7 @@ class HeadLimit:
         self._verify_paths = verify_paths
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and _measure(scope) > MAX_HEAD_BYTES:
+        if _measure(scope) > MAX_HEAD_BYTES:
             refusal: OAuthError = InvalidRequest("head_too_large", status=431)
             if scope["path"] in self._verify_paths:
                 refusal = InvalidToken("head_too_large")

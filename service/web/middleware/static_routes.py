@@ -31,7 +31,7 @@ class StaticRoutes:
         self._error_handlers = error_handlers
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        found = self._routes.get(scope["path"]) if scope["type"] == "http" else None
+        found = self._routes.get(scope["path"])
         if found is None:
             return self._app(scope, receive, send)
         route, answer = found

@@ -63,11 +63,10 @@ class TrustedProxies:
         self._warned_at: dict[str, float] = {}
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http":
-            if self._networks and self._is_trusted(get_peer(scope)):
-                self._apply_forwarded(scope)
-            elif _forwards_addresses(scope):
-                self._warn(_UNLISTED_PROXY, get_peer(scope))
+        if self._networks and self._is_trusted(get_peer(scope)):
+            self._apply_forwarded(scope)
+        elif _forwards_addresses(scope):
+            self._warn(_UNLISTED_PROXY, get_peer(scope))
         return self._app(scope, receive, send)
 
     def _apply_forwarded(self, scope: Scope) -> None:

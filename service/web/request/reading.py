@@ -72,7 +72,8 @@ async def _read_body(request: Request, content_type: str, known: Collection[str]
     Raises InvalidRequest if the body has another content type or an encoding, or the query a `known` parameter.
     """
     check_content_type(next(iter(list_header_values(request.scope, b"content-type")), None), content_type)
-    if {coding.lower() for coding in list_header_values(request.scope, b"content-encoding")} - {"identity"}:
+    headers = request.scope["headers"]
+    if any(name == b"content-encoding" and value.lower() != b"identity" for name, value in headers):
         raise InvalidRequest("content_encoding_unknown", status=415)
     if request.scope["query_string"]:
         check_query(request.scope["query_string"], known)
