@@ -173,3 +173,4 @@ class TestExternalUsers:
         assert (refused.status, "checks passwords itself" in refused.aside) == (2, True)
         assert (await admin(*create)).status == 0
         assert (await self.show(admin)).json["has_password"] is False
+        assert (await admin("user", "create", "ca\u200brol", "--realm", "cep")).status == 0  # the provider decides

@@ -292,6 +292,15 @@ async def test_the_path_may_hold_every_user_name(http: httpx2.AsyncClient, worke
 
 
 @pytest.mark.clause("decided-managed-users-names")
+async def test_what_a_path_may_hold_needs_no_escape(http: httpx2.AsyncClient) -> None:
+    """A plus is no space here, as it is in a form."""
+    username = "o'brien+a;b=c:d!$&()*,~@example.com"
+
+    assert_done(await http.put(USERS + username, json=SIGN_UP, headers=BACK_OFFICE.basic), 201)
+    assert (await PHONE_APP.log_in(http, UserCredentials(username, EVE.password))).status_code == 200
+
+
+@pytest.mark.clause("decided-managed-users-names")
 @pytest.mark.parametrize("path", ["%20", "a%E2%80%AEb", "a%E2%80%8Bb@example.com", "a%C2%A0b", "x" * 256])
 async def test_a_name_that_no_user_can_have_is_refused(http: httpx2.AsyncClient, path: str) -> None:
     put = await http.put(USERS + path, json=SIGN_UP, headers=BACK_OFFICE.basic)
