@@ -4,9 +4,8 @@ Reads and invalidations come over one connection, as for bearer lookups (redis_c
 stale record is stored after its invalidation, and without a live connection a cached record is used for one second at
 most. If a record cannot be read again, the caller gets StoreUnavailable and never an old record.
 
-A record is cached from its second use on. The absence of a record is cached for half a second. Redis does not track its
-key, so that made-up names cost Redis no memory. The absence of a user is not cached at all. Most users of an external
-realm are not in the registry, and a user who is added takes effect at once.
+A record is cached from its second use on. The absence of a record is not cached, so a record that is added takes effect
+at once. Redis does not track its key, so that made-up names cost Redis no memory.
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ from service.store.registry.users import USERS
 MAX_ENTRIES: Final = 10_000
 """The bound for each kind of record. The records that were not used for longest are dropped first."""
 
-UNKNOWN_SECONDS: Final = 0.5
-
 _MISSING: Final = object()
 
 Name = TypeVar("Name")
@@ -42,13 +39,10 @@ Record = TypeVar("Record")
 class RegistryCache(Generic[Name, Record]):
     """The cache for one kind of record. It gets the invalidations of that kind from `router`."""
 
-    def __init__(
-        self, kind: RecordKind[Name, Record], router: Router, counts: CacheCounts, *, remembers_unknown: bool = True
-    ) -> None:
+    def __init__(self, kind: RecordKind[Name, Record], router: Router, counts: CacheCounts) -> None:
         self._kind = kind
         self._router = router
         self._counts = counts
-        self._remembers_unknown = remembers_unknown
         self._entries: TrackedCache[str, Record] = TrackedCache(MAX_ENTRIES)
         router.listen(kind.kind, self.invalidate)
 
@@ -75,7 +69,7 @@ class RegistryCache(Generic[Name, Record]):
 
     async def _read(self, command: KeyCommand, *, is_tracked: bool) -> Record:
         started = read_clock()
-        keep = functools.partial(self._keep, command[1], started, is_tracked)
+        keep = functools.partial(self._keep, command[1], is_tracked)
         is_answered = False
         try:
             record = await self._router.ask(command[1], command, keep, is_read=True, is_tracked=is_tracked)
@@ -84,15 +78,12 @@ class RegistryCache(Generic[Name, Record]):
             count_redis_call("registry", read_clock() - started, not is_answered)
         return record
 
-    def _keep(self, key: str, asked: float, is_tracked: bool, source: ManagedConnection | None, answer: Any) -> Record:
+    def _keep(self, key: str, is_tracked: bool, source: ManagedConnection | None, answer: Any) -> Record:
         record = self._kind.parse(answer)
         if source is None or not self._router.serves(key, source):
             return record  # not cached: this connection may get no invalidations for the slot
         if record:
             self._entries.put(key, record, UNTIL_INVALIDATED if is_tracked else STALE, source.trust)
-        elif self._remembers_unknown:
-            # The time counts from before the read, so a record that is made later is seen in time.
-            self._entries.put(key, record, asked + UNKNOWN_SECONDS, source.trust)
         else:
             self._entries.discard(key)
         return record
@@ -116,7 +107,7 @@ class RegistryCaches:
         self.clients = ClientCache(ENABLED_CLIENTS, router, CacheCounts("clients"))
         self.origins = OriginCache(ORIGINS, router, CacheCounts("origins"))
         self.realms = RealmCache(REALMS, router, CacheCounts("realms"))
-        self.users = UserCache(USERS, router, CacheCounts("users"), remembers_unknown=False)
+        self.users = UserCache(USERS, router, CacheCounts("users"))
 
     def now_ms(self) -> int:
         """Return Redis time in ms without asking Redis. Raises StoreUnavailable before the first answer of Redis."""

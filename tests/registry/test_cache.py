@@ -14,18 +14,16 @@ from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.managed_connection import ConnectionOptions
 from service.redis_client.router import Router
 from service.redis_client.url import parse_redis_url
-from service.registry.cache import UNKNOWN_SECONDS, RegistryCaches
+from service.registry.cache import RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
 from tests.redis_client.scripted_cluster import scripted_cluster
 from tests.redis_client.scripted_redis import INVALIDATE, bulk
 from tests.support.invalidations import await_invalidations
-from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 CAROL = User(realm="main", username="carol@example.com", roles=("enduser",))
 ORIGIN = "https://app.example"
-MOMENT_SECONDS = 0.01
 
 # The cache depends on the time, and nothing is heard of Redis while the time stands still.
 pytestmark = pytest.mark.usefixtures("held_time")
@@ -96,38 +94,30 @@ async def test_when_everything_is_emptied_nothing_is_remembered(worker: Worker, 
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-@ONE_SERVER
-async def test_unknown_tokens_are_cached_for_half_a_second(
-    worker: Worker, store: redis.Redis, held_time: LoopTime
-) -> None:
-    assert UNKNOWN_SECONDS == 0.5
-    assert await worker.clients.find("app") is None
-    await put_client(worker, make_client())
-    held_time.advance(UNKNOWN_SECONDS - MOMENT_SECONDS)
-    with recording_commands(store) as commands:
-        assert await worker.clients.find("app") is None
-    assert count_reads(commands) == 0
+async def test_added_record_is_seen_at_once(worker: Worker) -> None:
+    client = msgspec.structs.replace(make_client(), redirect_uris=(f"{ORIGIN}/x",))
+    cep = IdentityProvider(issuer="https://cep.example", client_id="us")
 
-    held_time.advance(2 * MOMENT_SECONDS)
-    assert await worker.clients.find("app") == make_client()
+    async def find_all() -> list[object]:
+        caches = worker.caches
+        found = [await caches.clients.find("app"), await caches.origins.find(ORIGIN), await caches.realms.find("cep")]
+        return [*found, await caches.users.find(CAROL.identity) is not None]
 
-
-@pytest.mark.clause("decided-registry-change-seen")
-async def test_unknown_user_is_not_cached(worker: Worker) -> None:
-    """Most users of a provider have no record. The record of one who gets one, and is disabled, counts at once."""
-    assert await worker.users.find(CAROL.identity) is None
+    for _ in range(2):
+        assert await find_all() == [None, False, None, False]
+    await put_client(worker, client)
+    await worker.registry.realms.put("cep", cep)
     await worker.registry.users.put(CAROL)
 
-    assert await worker.users.find(CAROL.identity) is not None
+    assert await find_all() == [client, True, cep, True]
 
 
-async def test_garbage_is_not_tracked_by_redis(worker: Worker, store: redis.Redis, held_time: LoopTime) -> None:
+async def test_garbage_is_not_tracked_by_redis(worker: Worker, store: redis.Redis) -> None:
     """An entry that is used once takes none either."""
     await put_client(worker, make_client())
     await worker.clients.find("app")
     before = store.info("stats")["tracking_total_keys"]
     for _ in range(3):
-        held_time.advance(UNKNOWN_SECONDS + MOMENT_SECONDS)
         assert await worker.clients.find("garbage") is None
         assert not await worker.caches.origins.find("https://garbage.example")
         assert await worker.users.find(identify_user("main", "garbage")) is None
