@@ -175,6 +175,9 @@ class Attempts:
         Returns the time of the latest revokeAll of the user whose name the counters count, or 0.
         """
         queue = self._queues.setdefault(counters[0].key, _Queue())
+        # Callers that find room need no queue, in which each would wait for the answer to the one before.
+        if queue.length == 0 and (marked_ms := await self._reserve_if_room(counters)) is not None:
+            return marked_ms
         if queue.length >= self.max_waiting:
             raise _too_busy()
         started_at = time.monotonic()
@@ -199,17 +202,20 @@ class Attempts:
         Only the first caller of a queue does this, so that more waiting callers send no more commands. The wait
         times out only between two script calls: abandoning a running call could leak a reservation.
         """
-        keys = self._name_keys(counters)
-        limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
-        while True:
-            verdict = await self._redis.run(_RESERVE, counters=keys, limits=limits)
-            if verdict[0] == "reserved":
-                return int(verdict[1])
-            if verdict[0] == "exhausted":
-                raise Exhausted(int(verdict[1]))
+        while (marked_ms := await self._reserve_if_room(counters)) is None:
             if time.monotonic() >= gives_up_at:
                 raise _too_busy()
             await asyncio.sleep(self.retry_delay_seconds)
+        return marked_ms
+
+    async def _reserve_if_room(self, counters: Sequence[Counter]) -> int | None:
+        """Return what `reserve` returns, or None if pending checks fill a limit. Raises Exhausted."""
+        keys = self._name_keys(counters)
+        limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
+        verdict, *values = await self._redis.run(_RESERVE, counters=keys, limits=limits)
+        if verdict == "exhausted":
+            raise Exhausted(int(values[0]))
+        return int(values[0]) if verdict == "reserved" else None
 
     async def settle(self, *groups: Sequence[Counter], passed: bool) -> None:
         """Release the reserved attempts if the check passed, or else count them as failed."""
