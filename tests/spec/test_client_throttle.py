@@ -1,5 +1,6 @@
 """Guessing of client secrets over HTTP: counted per client and address and per address, and never per client alone."""
 
+import asyncio
 import io
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from service.config.settings import Settings
 from service.crypto.keyring import hash_generated_secret
 from service.crypto.password_hashing import hash_password
 from service.protocol.client import Client
+from service.web.request.client_authentication import ADMITTED_SECONDS
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.spec.wrong_logins import WRONG_SHOP
@@ -249,3 +251,36 @@ async def test_cached_right_secret_is_refused_past_the_limit(
 
         assert_throttled(await WEB_SHOP.revoke(knowing, "x"))
         assert (await WEB_SHOP.revoke(elsewhere, "x")).status_code == 200
+
+
+REQUESTS_IN_FLIGHT = 300
+MAX_TURNS = 20
+
+
+@pytest.mark.clause("decided-only-failures-count")
+@pytest.mark.parametrize("client", [WEB_SHOP, MADE_SECRET], ids=lambda client: client.client_id)
+async def test_requests_of_a_busy_client_continue_together(
+    http: httpx2.AsyncClient, held_time: LoopTime, client: OAuthClient
+) -> None:
+    """One of them asks Redis for room. The others do not wait for each other after that."""
+    assert (await client.revoke(http, "x")).status_code == 200
+    held_time.advance(ADMITTED_SECONDS)
+    loop, turn = asyncio.get_running_loop(), 0
+    ended_in: list[int] = []
+
+    def count_turns() -> None:
+        nonlocal turn
+        turn += 1
+        if len(ended_in) < REQUESTS_IN_FLIGHT:
+            loop.call_soon(count_turns)
+
+    async def revoke() -> int:
+        status = (await client.revoke(http, "x")).status_code
+        ended_in.append(turn)
+        return status
+
+    count_turns()
+    statuses = await asyncio.gather(*(revoke() for _ in range(REQUESTS_IN_FLIGHT)))
+
+    assert statuses == [200] * REQUESTS_IN_FLIGHT
+    assert max(ended_in) - min(ended_in) <= MAX_TURNS

@@ -1,6 +1,6 @@
-"""The authentication of clients: find the client, apply the rate limit, and verify the secret.
+"""The authentication of clients: credentials, client, known secret, throttle, check.
 
-A secret that was verified before is verified again without a slow hash.
+A secret that was verified before is verified again without a slow hash, and mostly without asking Redis.
 
 Clauses: RFC 6749 §2.3, §2.3.1, §3.2.1, §10.1, §10.10, RFC 7009 §2.1, SPEC §5.1
 """
@@ -12,12 +12,10 @@ import hmac
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from hashlib import blake2b
 from typing import Final, NamedTuple
-from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
@@ -41,10 +39,8 @@ ADMITTED_SECONDS: Final = 1.0
 
 _MAX_ENTRIES: Final = 10_000
 
-Counters = tuple[Counter, ...]
-
-Candidates = tuple[tuple[Client | None, ClientCredentials], ...]
-"""The possible readings of the credentials, each with the registered client that it names, or None."""
+Candidates = list[tuple[Client, ClientCredentials]]
+"""The possible readings of the credentials, each with the registered client that it names."""
 
 
 class AuthenticatedClient(NamedTuple):
@@ -52,27 +48,16 @@ class AuthenticatedClient(NamedTuple):
     secret_used: bool
 
 
-class _Deadlines(dict[Counters, float]):
-    """A bounded mapping from counters to a deadline on the monotonic clock, for this worker only."""
-
-    def start(self, counters: Counters, seconds: float) -> None:
-        if len(self) >= _MAX_ENTRIES:
-            self.clear()
-        self[counters] = time.monotonic() + seconds
-
-    def seconds_left(self, counters: Counters) -> float:
-        return self.get(counters, 0.0) - time.monotonic()
-
-
 class VerifiedSecretCache:
     """A cache of correct client secrets, so that a busy client pays for the slow hash once per worker.
 
     The cache maps a stored hash to a digest of hash and secret, under a key of this process. A rotated secret has a new
-    stored hash, so the old entry no longer matches.
+    stored hash, so the old entry no longer matches. A secret that the service generated needs no entry, because it is
+    compared by one SHA-256.
     """
 
     def __init__(self) -> None:
-        self._key = hmac.new(secrets.token_bytes(32), digestmod="sha256")
+        self._key = secrets.token_bytes(32)
         self._digests: dict[str, bytes] = {}
 
     def remember(self, client_secret: str, stored_hash: str) -> None:
@@ -81,13 +66,27 @@ class VerifiedSecretCache:
         self._digests[stored_hash] = self._digest(client_secret, stored_hash)
 
     def contains(self, client_secret: str, stored_hash: str) -> bool:
-        remembered = self._digests.get(stored_hash, b"")
-        return hmac.compare_digest(remembered, self._digest(client_secret, stored_hash))
+        if stored_hash.startswith(GENERATED_SECRET_PREFIX):
+            return hmac.compare_digest(stored_hash, hash_generated_secret(client_secret))
+        return hmac.compare_digest(self._digests.get(stored_hash, b""), self._digest(client_secret, stored_hash))
 
     def _digest(self, client_secret: str, stored_hash: str) -> bytes:
-        digest = self._key.copy()
-        digest.update(f"{stored_hash}\n{client_secret}".encode())
-        return digest.digest()
+        return blake2b(f"{stored_hash}\n{client_secret}".encode(), digest_size=32, key=self._key).digest()
+
+
+@dataclass(slots=True)
+class _Caller:
+    """The use of a client_id from one address: its counters, and what this worker knows of its checks.
+
+    Until `blocked_until` or `admitted_until`, by the monotonic clock, Redis need not be asked for room. `check_ended`
+    is set at the end of the running check.
+    """
+
+    counters: tuple[Counter, ...]
+    network: str
+    blocked_until: float = 0.0
+    admitted_until: float = 0.0
+    check_ended: asyncio.Event | None = None
 
 
 @dataclass
@@ -102,98 +101,79 @@ class ClientAuthenticator:
     _is_seed_in_force: Callable[[], Awaitable[bool]]
     admitted_seconds: float = ADMITTED_SECONDS
     _memory: VerifiedSecretCache = field(default_factory=VerifiedSecretCache, init=False)
-    _turns: WeakValueDictionary[Counters, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
-    _blocked: _Deadlines = field(default_factory=_Deadlines, init=False)
-    _admitted: _Deadlines = field(default_factory=_Deadlines, init=False)
+    _callers: dict[tuple[tuple[str, ...], Prefixes], _Caller] = field(default_factory=dict, init=False)
 
     async def authenticate(self, request: Request, form: Form) -> AuthenticatedClient:
-        """Return the client that the request authenticates.
+        """Return the client that the request authenticates. All readings of one request count as one attempt.
 
         A public client has no secret that could be guessed, so no rate limit applies to it. Raises InvalidClient,
         InvalidRequest if two methods are mixed, or ClientThrottled past the limit. Raises TemporarilyUnavailable if too
         many checks wait, or in place of InvalidClient if the seed file is not in force.
         """
-        candidates = await self._get_candidates(request, form)
-        for client, reading in candidates:
-            if client is not None and client.is_public and reading.client_secret is None:
-                return AuthenticatedClient(client, secret_used=False)
+        readings = parse_client_credentials(list_header_values(request.scope, b"authorization"), form)
         try:
-            client = await self._check(candidates, get_prefixes(request))
+            found = [(await self._clients.find(reading.client_id), reading) for reading in readings]
+            candidates = [(client, reading) for client, reading in found if client is not None]
+            request.scope[CLIENT_ID] = candidates[0][0].client_id if candidates else ""
+            for client, reading in candidates:
+                if client.is_public and reading.client_secret is None:
+                    return AuthenticatedClient(client, secret_used=False)
+            named = [reading.client_id for _, reading in candidates] or [readings[0].client_id]
+            caller = self._get_caller(tuple(named), get_prefixes(request))
+            return AuthenticatedClient(await self._check(candidates, caller), secret_used=True)
         except InvalidClient:
             if await self._is_seed_in_force():
                 raise
             raise TemporarilyUnavailable("seed_not_in_force", retry_after_seconds=1) from None
-        return AuthenticatedClient(client, secret_used=True)
 
-    async def _get_candidates(self, request: Request, form: Form) -> Candidates:
-        """Return the readings that name a registered client, or the first reading if none does."""
-        readings = parse_client_credentials(list_header_values(request.scope, b"authorization"), form)
-        found = [(await self._clients.find(reading.client_id), reading) for reading in readings]
-        known = [(client, reading) for client, reading in found if client is not None]
-        request.scope[CLIENT_ID] = known[0][0].client_id if known else ""
-        return tuple(known) or ((None, readings[0]),)
-
-    async def _check(self, candidates: Candidates, prefixes: Prefixes) -> Client:
-        """Return the client whose secret is right. All readings of one request count as one attempt.
+    async def _check(self, candidates: Candidates, caller: _Caller) -> Client:
+        """Return the client whose secret is right.
 
         Past the limit, every request is refused before its secret is checked. The refusal therefore reveals nothing
         about the secret.
+
+        Requests that arrive together are checked once. At the end of that check all others continue in one turn of the
+        event loop; a lock would let one continue in each turn.
         """
-        counters = _make_counters(self._allowed, tuple([reading.client_id for _, reading in candidates]), prefixes)
-        client = self._find_admitted(candidates, counters)
-        if client is None:
-            # Requests that arrive together are checked once; the later ones find the result in memory.
-            async with self._take_turn(counters):
-                client = self._find_admitted(candidates, counters)
-                if client is None:
-                    client = await self._verify_within_limit(candidates, counters, prefixes[-1].network)
-        return client
+        started_at = now = time.monotonic()
+        while True:
+            if now < caller.blocked_until:
+                wait_seconds = math.ceil(caller.blocked_until - now)
+                raise ClientThrottled("client_throttled", retry_after_seconds=wait_seconds)
+            known = self._find_known_right(candidates)
+            if known is not None and now < caller.admitted_until:
+                return known
+            if caller.check_ended is None:
+                return await self._verify_within_limit(candidates, known, caller)
+            try:
+                async with asyncio.timeout(started_at + QUEUE_TIMEOUT_SECONDS - now):
+                    await caller.check_ended.wait()
+            except TimeoutError:
+                raise TemporarilyUnavailable("checks_queue_full", retry_after_seconds=1) from None
+            finally:
+                charge_wait(now)
+            now = time.monotonic()
 
-    def _find_admitted(self, candidates: Candidates, counters: Counters) -> Client | None:
-        """Return the client if its secret is known to be right and Redis need not be asked for room.
-
-        Raises ClientThrottled if the limit was reached on this worker.
-        """
-        wait_seconds = self._blocked.seconds_left(counters)
-        if wait_seconds > 0:
-            raise ClientThrottled("client_throttled", retry_after_seconds=math.ceil(wait_seconds))
-        return self._find_known_right(candidates) if self._admitted.seconds_left(counters) > 0 else None
-
-    async def _verify_within_limit(self, candidates: Candidates, counters: Counters, network: str) -> Client:
-        """Reserve one attempt, check each reading unless the client is known, and count one failure if all are wrong.
-
-        A right secret must be refused past the limit as well; otherwise a flood of guesses would still find it. After
-        one that passed, Redis is not asked again for ADMITTED_SECONDS, unless a check on this worker fails. An unknown
-        client fails like a wrong secret.
-        """
-        known = self._find_known_right(candidates)
-        self._admitted.pop(counters, None)
-        try:
-            async with self._attempts.checking(counters, failure=InvalidClient):
-                client = known or await self._verify_slowly(candidates, network)
-        except Exhausted as error:
-            self._blocked.start(counters, error.wait_ms / 1000)
-            raise ClientThrottled("client_throttled", retry_after_seconds=error.wait_seconds) from None
-        self._admitted.start(counters, self.admitted_seconds)
-        return client
+    def _get_caller(self, client_ids: tuple[str, ...], prefixes: Prefixes) -> _Caller:
+        """Return the caller. Each client at the address is counted, and the address itself, under one hash tag."""
+        caller = self._callers.get((client_ids, prefixes))
+        if caller is None:
+            if len(self._callers) >= _MAX_ENTRIES:
+                self._callers.clear()
+            most, window_ms = self._allowed
+            counters = make_address_counters("client", prefixes, (ADDRESS_FACTOR * most, window_ms))
+            for client_id in reversed(dict.fromkeys(client_ids)):
+                counters = (*make_address_counters("client", prefixes, self._allowed, client_id), *counters)
+            caller = self._callers[client_ids, prefixes] = _Caller(counters, prefixes[-1].network)
+        return caller
 
     def _find_known_right(self, candidates: Candidates) -> Client | None:
-        """Return the client of the first reading whose secret is right without a slow hash, or None.
-
-        A secret that the service generated is compared by one SHA-256. A chosen secret is looked up among those
-        verified before.
-        """
+        """Return the client of the first reading whose secret is right without a slow hash, or None."""
         for client, reading in candidates:
-            if client is not None and reading.client_secret is not None:
-                for stored in self._accepted_hashes(client):
-                    if self._is_known(reading.client_secret, stored):
-                        return client
+            for stored in self._accepted_hashes(client):
+                if reading.client_secret is not None and self._memory.contains(reading.client_secret, stored):
+                    return client
         return None
-
-    def _is_known(self, client_secret: str, stored: str) -> bool:
-        if stored.startswith(GENERATED_SECRET_PREFIX):
-            return hmac.compare_digest(stored, hash_generated_secret(client_secret))
-        return self._memory.contains(client_secret, stored)
 
     def _accepted_hashes(self, client: Client) -> tuple[str, ...]:
         """Return the secret hashes that are accepted now.
@@ -203,61 +183,44 @@ class ClientAuthenticator:
         """
         return client.accepted_secret_hashes(self._now_ms() if client.previous_secret_hash else 0)
 
-    async def _verify_slowly(self, candidates: Candidates, network: str) -> Client:
-        for client, reading in candidates[:-1]:
-            with suppress(InvalidClient):
-                return await self._verify_secret(client, reading, network)
-        return await self._verify_secret(*candidates[-1], network)
+    async def _verify_within_limit(self, candidates: Candidates, known: Client | None, caller: _Caller) -> Client:
+        """Reserve one attempt, check each reading unless the client is known, and count one failure if all are wrong.
 
-    @asynccontextmanager
-    async def _take_turn(self, counters: Counters) -> AsyncIterator[None]:
-        """Run one caller at a time for the same counters.
-
-        Raises TemporarilyUnavailable if a caller would wait for more than QUEUE_TIMEOUT_SECONDS.
+        A right secret must be refused past the limit as well; otherwise a flood of guesses would still find it. After
+        one that passed, Redis is not asked again for ADMITTED_SECONDS, unless a check on this worker fails.
         """
-        lock = self._turns.setdefault(counters, asyncio.Lock())
-        started_at = time.monotonic()
+        caller.admitted_until = 0.0
+        caller.check_ended = ended = asyncio.Event()
         try:
-            async with asyncio.timeout(QUEUE_TIMEOUT_SECONDS):
-                await lock.acquire()
-        except TimeoutError:
-            raise TemporarilyUnavailable("checks_queue_full", retry_after_seconds=1) from None
+            async with self._attempts.checking(caller.counters, failure=InvalidClient):
+                client = known or await self._verify(candidates, caller.network)
+        except Exhausted as error:
+            caller.blocked_until = time.monotonic() + error.wait_ms / 1000
+            raise ClientThrottled("client_throttled", retry_after_seconds=error.wait_seconds) from None
         finally:
-            charge_wait(started_at)
-        try:
-            yield
-        finally:
-            lock.release()
-
-    async def _verify_secret(self, client: Client | None, reading: ClientCredentials, network: str) -> Client:
-        if client is None:
-            raise InvalidClient("client_unknown")
-        check_secret_presence(client.is_public, reading)
-        if not await self._is_right(client, reading.client_secret or "", network):
-            raise InvalidClient("client_secret_wrong")
+            caller.check_ended = None
+            ended.set()
+        caller.admitted_until = time.monotonic() + self.admitted_seconds
         return client
 
-    async def _is_right(self, client: Client, client_secret: str, network: str) -> bool:
-        for stored in self._accepted_hashes(client):
-            if stored.startswith(GENERATED_SECRET_PREFIX):
-                continue  # `_is_known` has compared it already, and it does not match
-            right, _ = await self._secrets.verify(client_secret, stored, network)
-            if right:
-                self._memory.remember(client_secret, stored)
-                return True
-        return False
+    async def _verify(self, candidates: Candidates, network: str) -> Client:
+        """Return the client of the first reading whose chosen secret is right by a slow hash.
 
-
-@lru_cache(_MAX_ENTRIES)
-def _make_counters(allowed: tuple[int, int], client_ids: tuple[str, ...], prefixes: Prefixes) -> Counters:
-    """Return the counters of one attempt, which share one hash tag.
-
-    Each client at the address is counted, and the address itself.
-    """
-    most, window_ms = allowed
-    of_clients = [
-        counter
-        for client_id in dict.fromkeys(client_ids)
-        for counter in make_address_counters("client", prefixes, allowed, client_id)
-    ]
-    return (*of_clients, *make_address_counters("client", prefixes, (ADDRESS_FACTOR * most, window_ms)))
+        Otherwise raises InvalidClient, with the reason of the last reading. An unknown client fails like a wrong
+        secret. A generated secret would have been found among the known ones.
+        """
+        refusal = InvalidClient("client_unknown")
+        for client, reading in candidates:
+            try:
+                check_secret_presence(client.is_public, reading)
+            except InvalidClient as error:
+                refusal = error
+                continue
+            refusal, client_secret = InvalidClient("client_secret_wrong"), reading.client_secret or ""
+            for stored in self._accepted_hashes(client):
+                if not stored.startswith(GENERATED_SECRET_PREFIX):
+                    right, _ = await self._secrets.verify(client_secret, stored, network)
+                    if right:
+                        self._memory.remember(client_secret, stored)
+                        return client
+        raise refusal
