@@ -65,7 +65,7 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
             authenticator, worker.bearer, worker.bearer_counts, worker.families, worker.keyring, issuer
         ).post,
         "global-token-revocation": GlobalTokenRevocationEndpoint(
-            authenticator, worker.external_realms, worker.users, worker.revocations, issuer
+            authenticator, worker.logins, worker.users, worker.revocations, issuer
         ).post,
     }
     logout = BackchannelLogoutEndpoint(worker.logins, worker.single_use, worker.revocations)

@@ -69,7 +69,6 @@ class Worker(Components):
         self.password_change = PasswordChange(self.registry, self.pending_revocations)
         self.seeding = Seeding(self.registry, self.keyring, self.pending_revocations)
         self.seed_keeper = SeedKeeper(settings, self.registry, self.secret_keys, self.seeding)
-        is_seed_in_force = self.seed_keeper.is_in_force
         # Foreign hashes have the lowest priority, because the lanes of argon2 are threads of their own.
         self.foreign_hashes = HashingPool("foreign", 1, LEAST_PRIORITY)
         self.passwords = HashingPool("password", foreign=self.foreign_hashes)
@@ -78,7 +77,7 @@ class Worker(Components):
         self.clients, self.users = caches.clients, caches.users
         self.pending_logins = PendingLogins(self.keyring, caches.now_ms)
         self.authenticator = ClientAuthenticator(
-            self.clients, self.attempts, settings.client_attempts, self.secrets, caches.now_ms, is_seed_in_force
+            self.clients, self.attempts, settings.client_attempts, self.secrets, caches.now_ms, self.seed_keeper
         )
         self.external_realms = ExternalRealms(caches.realms, self.users, self.keyring, self.redis.read_clock_ms)
         self.logins = Logins(
@@ -86,7 +85,7 @@ class Worker(Components):
             self.external_realms,
             self.attempts,
             settings,
-            is_seed_in_force,
+            self.seed_keeper,
         )
         self.health = HealthEndpoint(
             self.redis, self.bearer, self.bearer_counts, self.clients, self.secret_keys, self.seed_keeper

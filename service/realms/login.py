@@ -5,11 +5,13 @@ Clauses: RFC 6749 §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from service.config.settings import Settings
+from service.protocol.authorization import AuthorizationRequest, list_open_realms
+from service.protocol.client import Client
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.provider_responses import CodeRejected, LoginRefused, ProviderRejected
 from service.protocol.scope import MAIN_REALM, REALMS
@@ -17,30 +19,42 @@ from service.protocol.token_form import digest_token
 from service.protocol.user import Login, User, identify_for_throttle
 from service.realms.external import ExternalRealm, ExternalRealms
 from service.realms.main import MainRealm
+from service.registry.seed_file.keeper import SeedKeeper
 from service.store.attempts import Attempts, Counter, Exhausted, Prefix, Prefixes, make_address_counters
 from service.store.keys import login_key
 
 
 @dataclass(frozen=True, slots=True)
 class Logins:
-    """Logins of users. `is_seed_in_force` tells whether all users of the seed file are there."""
+    """Logins of users. No refusal is final without `seed_keeper`, because the seed may bring what is missing."""
 
     _main: MainRealm
     _external: ExternalRealms
     _attempts: Attempts
     _settings: Settings
-    _is_seed_in_force: Callable[[], Awaitable[bool]]
+    seed_keeper: SeedKeeper
 
     async def list_realm_names(self) -> list[str]:
         """Return the names of the realms in which users can log in."""
         return [MAIN_REALM, *await self._external.list_names()]
 
+    async def list_open_realms(self, request: AuthorizationRequest, client: Client) -> Sequence[str]:
+        """Return the realms that the request accepts and that have a login. Raises InvalidScope if there is none."""
+        async with self.seed_keeper.required():
+            return list_open_realms(request, client, await self.list_realm_names())
+
+    async def get_realm_of(self, issuer: str) -> str:
+        """Return the name of the realm whose users this issuer names by their `sub`, or raise InvalidRequest."""
+        async with self.seed_keeper.required():
+            return await self._external.get_realm_of(issuer)
+
     async def get_external_realm(self, realm: str, refusal: OAuthError | None = None) -> ExternalRealm:
         """Return the external realm. Raises the refusal, or InvalidScope, if the realm has no identity provider."""
-        found = await self._external.find(realm) if realm in REALMS else None
-        if found is None:
-            raise await self.make_refusal(refusal or InvalidScope("realm_without_login", name=f"realm:{realm}"))
-        return found
+        async with self.seed_keeper.required():
+            found = await self._external.find(realm) if realm in REALMS else None
+            if found is None:
+                raise refusal or InvalidScope("realm_without_login", name=f"realm:{realm}")
+            return found
 
     async def find_user(self, realm: str, username: str) -> User | None:
         """Return the user, or None if they may no longer log in or the realm is unknown."""
@@ -64,21 +78,17 @@ class Logins:
             # The counters of the user come first: a caller that waits for them must not hold an attempt of an address
             # that other callers share.
             checking = self._attempts.checking(of_user, of_address, failure=InvalidGrant)
-            async with checking as marked_ms, self.limiting_refusals(realm, prefixes, username):
+            async with (
+                self.seed_keeper.required(),
+                checking as marked_ms,
+                self.limiting_refusals(realm, prefixes, username),
+            ):
                 # In realm main the user is known, so a later mark is one that was set during the login.
                 begun_ms = marked_ms + 1 if realm == MAIN_REALM else await self._external.read_clock_ms()
                 return await checker.log_in(username, password, network, begun_ms)
-        except InvalidGrant as refusal:
-            raise await self.make_refusal(refusal) from None
         except Exhausted as error:
             name = await self._main.get_registered_name(username) if realm == MAIN_REALM else ""
             raise LoginThrottled("login_throttled", username=name, retry_after_seconds=error.wait_seconds) from None
-
-    async def make_refusal(self, refusal: OAuthError) -> OAuthError:
-        """Return the refusal, or a temporary one if the seed file is not in force, which may bring what is missing."""
-        if await self._is_seed_in_force():
-            return refusal
-        return TemporarilyUnavailable("seed_not_in_force", username=refusal.username, retry_after_seconds=1)
 
     @asynccontextmanager
     async def limiting_refusals(self, realm: str, prefixes: Prefixes, username: str = "") -> AsyncIterator[None]:

@@ -8,9 +8,11 @@ import redis
 from service.crypto.hash_kinds import digest_hash
 from service.crypto.password_hashing import verify_password
 from service.realms.main import MainRealm
+from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.lock import LOCK_PAUSE_SECONDS
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
+from service.store.keys import registry_key
 from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.contents import everything, find_alice, find_client
@@ -42,6 +44,19 @@ async def test_the_same_file_again_touches_nothing(seeding: Seeding, store: redi
 
     assert (await seeding.apply(SeedText().seed)).changes == 0
     assert before == everything(store)
+
+
+@pytest.mark.clause("decided-seed-interrupted", "decided-seed-not-in-force")
+async def test_store_emptied_during_a_load_has_no_seed(seeding: Seeding, store: redis.Redis) -> None:
+    def empty(done: int, _: int) -> None:
+        if done:
+            store.flushall()
+
+    with pytest.raises(StoreUnavailable):
+        await seeding.apply(SeedText().seed, on_progress=empty)
+
+    assert store.hget(registry_key("seed"), "file") is None
+    assert (await seeding.apply(SeedText().seed)).changes > 0
 
 
 @pytest.mark.clause("decided-seed-secrets-hashed", "6749-10.10-user-credentials-protected")

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from service.protocol.user import identify_user
-from service.store.keys import login_key, registry_key
+from service.store.keys import login_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.support.browser import Browser, authorization_url, is_consent_page, is_login_page
@@ -39,6 +39,7 @@ def occupy_password_checks(store: redis.Redis) -> None:
         pytest.param({"grant_types": ("refresh_token",)}, 400, "unauthorized_client", id="the grant"),
         pytest.param({"scope": "realm:main role:device"}, 400, "invalid_scope", id="the scope"),
         pytest.param(None, 401, "invalid_client", id="its registration"),
+        pytest.param(None, 503, "temporarily_unavailable", id="its registration and all else"),
     ],
 )
 @pytest.mark.clause("decided-client-looked-at-again")
@@ -61,7 +62,8 @@ async def test_waiting_login_does_not_get_scope_lost_by_its_client(
         login = asyncio.create_task(PHONE_APP.log_in(http, ALICE))
         await until(lambda: count_script_calls(store) > calls)
         if changes is None:
-            store.delete(registry_key("client", PHONE_APP.client_id))
+            lost = ["client:{registry}:" + PHONE_APP.client_id, "seed:{registry}"]
+            store.delete(*lost[: 1 + (status == 503)])
         else:
             narrowed = msgspec.structs.replace(client, **changes)
             await worker.registry.clients.put(narrowed)

@@ -33,7 +33,8 @@ from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.plan import Candidate, Item, Planned, plan_edit, plan_removal
 from service.registry.seed_file.read import load_seed, make_fingerprint
 from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_planned, record_totals
-from service.store.registry.record_kind import split_parts
+from service.store.registry.record_kind import make_revision, split_parts
+from service.store.registry.seeds import BEING_APPLIED
 from service.store.registry.store import RegistryStore
 from service.store.sessions.families import UserEnding
 from service.system.process import count_usable_cores, lower_thread_priority
@@ -75,7 +76,7 @@ class Seeding:
         events.
         """
         async with self._registry.make_lock_for("seed", on_wait) as turn:
-            return await turn.renew_during(self._apply(seed, force, prune, on_progress, actor))
+            return await turn.renew_during(self._apply(turn, seed, force, prune, on_progress, actor))
 
     async def apply_file(
         self, path: Path, min_password_characters: int, on_progress: Progress = lambda _done, _total: None
@@ -93,7 +94,7 @@ class Seeding:
             if await self._is_in_force(fingerprint):
                 return Outcome(Seed())
             seed = await turn.renew_during(asyncio.to_thread(load_seed, path, min_password_characters))
-            return await turn.renew_during(self._apply(seed, False, False, on_progress, "service"))
+            return await turn.renew_during(self._apply(turn, seed, False, False, on_progress, "service"))
 
     async def compare(self, seed: Seed, *, prune: bool = False, force: bool = False) -> Outcome:
         """Return what `apply` would do now, with the details of each change. Writes nothing and takes no lock."""
@@ -105,13 +106,18 @@ class Seeding:
         return outcome
 
     async def _is_in_force(self, fingerprint: bytes) -> bool:
-        return await self._registry.seeds.find("file") == self._keyring.digest_seed(fingerprint)
+        mark = await self._registry.seeds.find("file") or ""
+        return mark.partition(" ")[0] == self._keyring.digest_seed(fingerprint)
 
-    async def _apply(self, seed: Seed, force: bool, prune: bool, on_progress: Progress, actor: str) -> Outcome:
+    async def _apply(
+        self, turn: RedisLock, seed: Seed, force: bool, prune: bool, on_progress: Progress, actor: str
+    ) -> Outcome:
         outcome = Outcome(seed)
-        if force or prune or not await self._is_in_force(seed.fingerprint):
-            # Until the end, no file is in force, neither this one nor the one before.
-            await self._registry.seeds.put("file", "is being applied")
+        is_needed = force or prune or not await self._is_in_force(seed.fingerprint)
+        if is_needed:
+            # A start applies this file again unless it is finished. What was in force before is kept, because a store
+            # that was emptied has nothing in force.
+            await self._registry.seeds.put("file", BEING_APPLIED + await self._registry.seeds.read_in_force())
             done = 0
             on_progress(done, seed.size)
             try:
@@ -126,8 +132,9 @@ class Seeding:
             finally:
                 record_totals(outcome, actor)
         await self._pending_revocations.run_all()
-        if outcome.is_whole:
-            await self._registry.seeds.put("file", self._keyring.digest_seed(seed.fingerprint))
+        if is_needed and outcome.is_whole:
+            await turn.renew()  # fails if the store was emptied meanwhile
+            await self._registry.seeds.put("file", f"{self._keyring.digest_seed(seed.fingerprint)} {make_revision()}")
         return outcome
 
     async def _run(

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from service.config.settings import Settings
+from service.protocol.errors import OAuthError, TemporarilyUnavailable
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import BadSeed
@@ -26,7 +28,11 @@ log = logging.getLogger("service.registry")
 
 @dataclass(slots=True)
 class SeedKeeper:
-    """Keeps the seed file of the settings applied. `progress` is the number of entries that are done, and of all."""
+    """Keeps the seed file of the settings applied. `progress` is the number of entries that are done, and of all.
+
+    `in_force` is the mark of the seed that was in force when this worker last looked, or an empty text. It becomes one
+    after this worker has seen its file applied.
+    """
 
     _settings: Settings
     _registry: RegistryStore
@@ -34,9 +40,13 @@ class SeedKeeper:
     _seeding: Seeding
     progress: tuple[int, int] = (0, 0)
     was_tried: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _is_applied: bool = field(default=False, init=False)
+    in_force: str = field(default="", init=False)
     _trouble: str = field(default="", init=False)
     _progress_logged: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        if self._settings.seed_file is None:
+            self.in_force = "no seed file"
 
     async def keep_applied(self) -> None:
         """Apply the seed file again while it is not in force.
@@ -56,12 +66,35 @@ class SeedKeeper:
 
         During an outage the last result is returned.
         """
-        if self._settings.seed_file is None:
-            return True
-        if self._is_applied:
-            with suppress(StoreUnavailable):
-                self._is_applied = await self._registry.seeds.find("file") is not None
-        return self._is_applied
+        with suppress(StoreUnavailable):
+            await self.look()
+        return bool(self.in_force)
+
+    @asynccontextmanager
+    async def required(self) -> AsyncIterator[None]:
+        """Run a block that looks up records. Its refusals are temporary unless the seed is in force throughout."""
+        mark = self.in_force
+        try:
+            yield
+        except OAuthError as refusal:
+            await self.check_final(refusal, mark)
+            raise
+
+    async def check_final(self, refusal: OAuthError, mark: str) -> None:
+        """Raise TemporarilyUnavailable in place of the refusal if the seed may bring what was not found.
+
+        `mark` is what was in force before the lookup. Each application leaves another mark. So a refusal is temporary
+        if the store was empty or half loaded meanwhile, even if another worker has applied the seed since.
+        """
+        if not (isinstance(refusal, TemporarilyUnavailable) or (mark and mark == await self.look())):
+            name = refusal.username
+            raise TemporarilyUnavailable("seed_not_in_force", username=name, retry_after_seconds=1) from None
+
+    async def look(self) -> str:
+        """Look again whether a seed is in force, and return its mark. Raises StoreUnavailable."""
+        if self.in_force and self._settings.seed_file is not None:
+            self.in_force = await self._registry.seeds.read_in_force()
+        return self.in_force
 
     async def apply(self) -> None:
         """Try once to apply the seed file. If that fails the worker is not ready, and `keep_applied` tries again.
@@ -75,6 +108,7 @@ class SeedKeeper:
             if file is None or not await self._secret_keys.register():
                 return
             outcome = await self._seeding.apply_file(file, least, self._note_progress)
+            self.in_force = await self._registry.seeds.read_in_force()
         except (StoreUnavailable, BadSeed) as error:
             if str(error) != self._trouble:
                 log.error("the seed file could not be applied and will be tried again: %s", error)
@@ -85,7 +119,7 @@ class SeedKeeper:
             for warning in outcome.warnings:
                 log.warning("the seed file %s: %s", file, warning)
             log.info("the seed file %s is in force; entries added or updated: %d", file, outcome.changes)
-            self._is_applied, self._trouble = True, ""
+            self._trouble = ""
 
     def _note_progress(self, done: int, of: int) -> None:
         self.progress = (done, of)

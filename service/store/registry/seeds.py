@@ -6,13 +6,20 @@ Clauses: SPEC §2.3
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from service.protocol.user import UserIdentity
 from service.store.client import StoreClient
 from service.store.keys import registry_key, user_seed_key
 
 SeedName = str | UserIdentity
-"""The name of a seed entry as last applied: `client:<id>`, `realm:<name>` or a user. `file` has a file's digest."""
+"""The name of a seed entry as last applied: `client:<id>`, `realm:<name>` or a user.
+
+`file` has the mark of the seed in force: the digest of its file, and random text that differs in each application.
+While another seed is applied, BEING_APPLIED stands before the mark of the one before.
+"""
+
+BEING_APPLIED: Final = "is being applied after "
 
 
 def _get_field(name: SeedName) -> tuple[str, str]:
@@ -29,6 +36,13 @@ class Seeds:
     async def find(self, name: SeedName) -> str | None:
         text = await self._redis.read("HGET", *_get_field(name))
         return None if text is None else text.decode(errors="replace")
+
+    async def read_in_force(self) -> str:
+        """Return the mark of the seed that is in force, or was until another one began to be applied, or "".
+
+        A store that was emptied has none until a seed has been applied to it.
+        """
+        return (await self.find("file") or "").removeprefix(BEING_APPLIED)
 
     async def find_many(self, names: Sequence[SeedName]) -> list[str | None]:
         """Return the seed entries under these names as last applied, or None for each that was not applied."""

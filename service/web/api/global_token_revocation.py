@@ -16,7 +16,7 @@ from service.protocol.errors import InvalidRequest
 from service.protocol.scope import MAIN_REALM
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.protocol.user import UserIdentity, identify_subject, identify_user, is_username
-from service.realms.external import ExternalRealms
+from service.realms.login import Logins
 from service.registry.cache import UserCache
 from service.store.sessions.revocations import Revocations
 from service.web.request.client_authentication import ClientAuthenticator
@@ -27,7 +27,7 @@ from service.web.request.security_events import record_user_event
 @dataclass(frozen=True, slots=True)
 class GlobalTokenRevocationEndpoint:
     authenticator: ClientAuthenticator
-    external_realms: ExternalRealms
+    logins: Logins
     users: UserCache
     revocations: Revocations
     issuer: str
@@ -55,7 +55,7 @@ class GlobalTokenRevocationEndpoint:
         """Return the user, or None if no user can have this name. Raises InvalidRequest for an unknown issuer."""
         if issuer == self.issuer:
             return identify_subject(name)
-        realm = await self.external_realms.get_realm_of(issuer) if issuer else MAIN_REALM
+        realm = await self.logins.get_realm_of(issuer) if issuer else MAIN_REALM
         identity = identify_user(realm, name)
         return identity if is_username(identity.username) else None
 

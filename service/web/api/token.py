@@ -218,9 +218,10 @@ class PasswordGrant:
 
         Raises an OAuthError if the client lost its registration, the grant type or the scope during the login.
         """
-        client = await self.clients.find(caller.client.client_id)
-        if client is None:
-            raise InvalidClient("client_unknown")
+        async with self.logins.seed_keeper.required():
+            client = await self.clients.find(caller.client.client_id)
+            if client is None:
+                raise InvalidClient("client_unknown")
         check_grant_type(client, PASSWORD)
         check_scope(client, scope)
         return client

@@ -24,7 +24,6 @@ from service.protocol.client import Client
 from service.protocol.errors import (
     AccessDenied,
     InvalidGrant,
-    InvalidRequest,
     LoginThrottled,
     OAuthError,
     TemporarilyUnavailable,
@@ -92,15 +91,13 @@ class AuthorizationPages(PageSteps):
         query = authorization.parse_query(request.scope["query_string"])
         language = self.pages.choose_language(request, query.values.get("ui_locales", ""))
         client_id = authorization.read_client_id(query)
-        try:
+        async with self.logins.seed_keeper.required():
             client = authorization.require_registered(await self.clients.find(client_id))
-        except InvalidRequest as refusal:
-            raise await self.logins.make_refusal(refusal) from None
         request.scope[CLIENT_ID] = client.client_id
         return_address = authorization.verify_return_address(query, client)
         with redirecting_all_errors_to(return_address):
             authorization_request = authorization.parse_authorization_request(query, client, return_address, language)
-            realms = authorization.list_open_realms(authorization_request, client, await self.logins.list_realm_names())
+            realms = await self.logins.list_open_realms(authorization_request, client)
             max_login_age_ms = authorization.read_max_login_age_ms(query)
             return await self._continue(request, authorization_request, client, realms, max_login_age_ms)
 
@@ -179,10 +176,11 @@ class AuthorizationPages(PageSteps):
 
         This reads the registry first, and so gives the worker the time of Redis.
         """
-        realms: Sequence[str] = await self.logins.list_realm_names()
-        if login.request is not None and client is not None:
+        if login.request is None or client is None:
+            realms: Sequence[str] = await self.logins.list_realm_names()
+        else:
             with authorization.redirecting_oauth_errors_to(login.request.return_address):
-                realms = authorization.list_open_realms(login.request, client, realms)
+                realms = await self.logins.list_open_realms(login.request, client)
         providers = [await self.logins.get_external_realm(realm) for realm in realms if realm != MAIN_REALM]
         sealed = sealed or self.pending_logins.seal(FORM, login)
         return LoginForm(login, sealed, browser_secret, client, MAIN_REALM in realms, providers)

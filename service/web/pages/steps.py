@@ -104,7 +104,8 @@ class PageSteps:
 
     async def recheck_client(self, request: AuthorizationRequest, scope: str) -> Client:
         """Return the client of the request as it is registered now, or raise what `recheck_registration` raises."""
-        return recheck_registration(request, scope, await self.clients.find(request.client_id))
+        async with self.logins.seed_keeper.required():
+            return recheck_registration(request, scope, await self.clients.find(request.client_id))
 
     def open_login(self, request: Request, place: Place, sealed: str) -> tuple[PendingLogin, str]:
         """Return the pending login and the secret of this browser, and use the login's language.

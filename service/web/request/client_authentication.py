@@ -12,7 +12,7 @@ import hmac
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -22,10 +22,11 @@ from starlette.requests import Request
 from service.crypto.hashing_pool import HashingPool
 from service.crypto.keyring import GENERATED_SECRET_PREFIX, hash_generated_secret
 from service.protocol.client import Client
-from service.protocol.errors import ClientThrottled, InvalidClient, TemporarilyUnavailable
+from service.protocol.errors import ClientThrottled, InvalidClient, OAuthError, TemporarilyUnavailable
 from service.protocol.parameters import ClientCredentials, Form, check_secret_presence, parse_client_credentials
 from service.redis_client.deadline import charge_wait
 from service.registry.cache import ClientCache
+from service.registry.seed_file.keeper import SeedKeeper
 from service.store.attempts import QUEUE_TIMEOUT_SECONDS, Attempts, Counter, Exhausted, Prefixes, make_address_counters
 from service.web.request.client_address import get_prefixes
 from service.web.request.reading import list_header_values
@@ -98,19 +99,20 @@ class ClientAuthenticator:
     _allowed: tuple[int, int]
     _secrets: HashingPool
     _now_ms: Callable[[], int]
-    _is_seed_in_force: Callable[[], Awaitable[bool]]
+    _seed_keeper: SeedKeeper
     admitted_seconds: float = ADMITTED_SECONDS
     _memory: VerifiedSecretCache = field(default_factory=VerifiedSecretCache, init=False)
-    _callers: dict[tuple[tuple[str, ...], Prefixes], _Caller] = field(default_factory=dict, init=False)
+    _callers: dict[tuple[object, ...], _Caller] = field(default_factory=dict, init=False)
 
     async def authenticate(self, request: Request, form: Form) -> AuthenticatedClient:
         """Return the client that the request authenticates. All readings of one request count as one attempt.
 
         A public client has no secret that could be guessed, so no rate limit applies to it. Raises InvalidClient,
         InvalidRequest if two methods are mixed, or ClientThrottled past the limit. Raises TemporarilyUnavailable if too
-        many checks wait, or in place of InvalidClient if the seed file is not in force.
+        many checks wait, or if the client is refused while the seed file is not in force.
         """
         readings = parse_client_credentials(list_header_values(request.scope, b"authorization"), form)
+        mark = self._seed_keeper.in_force
         try:
             found = [(await self._clients.find(reading.client_id), reading) for reading in readings]
             candidates = [(client, reading) for client, reading in found if client is not None]
@@ -119,21 +121,21 @@ class ClientAuthenticator:
                 if client.is_public and reading.client_secret is None:
                     return AuthenticatedClient(client, secret_used=False)
             named = [reading.client_id for _, reading in candidates] or [readings[0].client_id]
-            caller = self._get_caller(tuple(named), get_prefixes(request))
-            return AuthenticatedClient(await self._check(candidates, caller), secret_used=True)
-        except InvalidClient:
-            if await self._is_seed_in_force():
-                raise
-            raise TemporarilyUnavailable("seed_not_in_force", retry_after_seconds=1) from None
+            caller = self._get_caller(mark, tuple(named), get_prefixes(request))
+            return AuthenticatedClient(await self._check(candidates, caller, mark), secret_used=True)
+        except OAuthError as refusal:
+            await self._seed_keeper.check_final(refusal, mark)
+            raise
 
-    async def _check(self, candidates: Candidates, caller: _Caller) -> Client:
+    async def _check(self, candidates: Candidates, caller: _Caller, mark: str) -> Client:
         """Return the client whose secret is right.
 
         Past the limit, every request is refused before its secret is checked. The refusal therefore reveals nothing
         about the secret.
 
         Requests that arrive together are checked once. At the end of that check all others continue in one turn of the
-        event loop; a lock would let one continue in each turn.
+        event loop; a lock would let one continue in each turn. If the seed came or went while a request waited, a
+        secret that is not known to be right is refused without a check, because the client must be looked up again.
         """
         started_at = now = time.monotonic()
         while True:
@@ -143,6 +145,8 @@ class ClientAuthenticator:
             known = self._find_known_right(candidates)
             if known is not None and now < caller.admitted_until:
                 return known
+            if known is None and mark != self._seed_keeper.in_force:
+                raise InvalidClient("client_unknown")
             if caller.check_ended is None:
                 return await self._verify_within_limit(candidates, known, caller)
             try:
@@ -154,17 +158,22 @@ class ClientAuthenticator:
                 charge_wait(now)
             now = time.monotonic()
 
-    def _get_caller(self, client_ids: tuple[str, ...], prefixes: Prefixes) -> _Caller:
-        """Return the caller. Each client at the address is counted, and the address itself, under one hash tag."""
-        caller = self._callers.get((client_ids, prefixes))
+    def _get_caller(self, mark: str, client_ids: tuple[str, ...], prefixes: Prefixes) -> _Caller:
+        """Return the caller. Each client at the address is counted, and the address itself, under one hash tag.
+
+        Failures before the seed file is in force have counters of their own. They limit guesses then, but do not keep
+        an honest client out once its record is there.
+        """
+        purpose = "client" if mark else "unseeded_client"
+        caller = self._callers.get((purpose, client_ids, prefixes))
         if caller is None:
             if len(self._callers) >= _MAX_ENTRIES:
                 self._callers.clear()
             most, window_ms = self._allowed
-            counters = make_address_counters("client", prefixes, (ADDRESS_FACTOR * most, window_ms))
+            counters = make_address_counters(purpose, prefixes, (ADDRESS_FACTOR * most, window_ms))
             for client_id in reversed(dict.fromkeys(client_ids)):
-                counters = (*make_address_counters("client", prefixes, self._allowed, client_id), *counters)
-            caller = self._callers[client_ids, prefixes] = _Caller(counters, prefixes[-1].network)
+                counters = (*make_address_counters(purpose, prefixes, self._allowed, client_id), *counters)
+            caller = self._callers[purpose, client_ids, prefixes] = _Caller(counters, prefixes[-1].network)
         return caller
 
     def _find_known_right(self, candidates: Candidates) -> Client | None:
