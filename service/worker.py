@@ -29,7 +29,7 @@ from service.store.reports.readiness import read_fullest_memory
 from service.store.reports.session_count import CountingForbidden, estimate_session_count
 from service.store.sessions.codes import Codes
 from service.store.single_use import SingleUse
-from service.system.process import LEAST_PRIORITY
+from service.system.process import LOWER_BY
 from service.web.api.health import HealthEndpoint
 from service.web.pages.pending_logins import PendingLogins
 from service.web.request.client_authentication import ClientAuthenticator
@@ -69,8 +69,9 @@ class Worker(Components):
         self.password_change = PasswordChange(self.registry, self.pending_revocations)
         self.seeding = Seeding(self.registry, self.keyring, self.pending_revocations)
         self.seed_keeper = SeedKeeper(settings, self.registry, self.secret_keys, self.seeding)
-        # Foreign hashes have the lowest priority, because the lanes of argon2 are threads of their own.
-        self.foreign_hashes = HashingPool("foreign", 1, LEAST_PRIORITY)
+        # The lanes of a foreign argon2 hash are up to sixteen threads. At this priority they leave most of the time to
+        # other hashes, and a single one gets a quarter of it.
+        self.foreign_hashes = HashingPool("foreign", 1, LOWER_BY + 5)
         self.passwords = HashingPool("password", foreign=self.foreign_hashes)
         self.secrets = HashingPool("secret", foreign=self.foreign_hashes)
         self.caches = caches = RegistryCaches(self.redis.router, clock_offset_ms)
