@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 
 import httpx2
 import msgspec
@@ -34,11 +35,6 @@ FLOOD = 100
 
 MOVED = UserCredentials("moved@example.com", "a password")
 DEAR_HASH = PasswordHasher(memory_cost=20 * 1024, time_cost=1, parallelism=1).hash(MOVED.password)
-
-
-def get_niceness() -> int:
-    """Return the niceness of the calling thread."""
-    return os.getpriority(os.PRIO_PROCESS, 0)
 
 
 class Flooded:
@@ -146,8 +142,8 @@ async def test_dear_secrets_and_passwords_share_one_slow_thread(flooded: Flooded
     assert not login.done()
     flooded.let_go()
     assert (await result_of(login)).status_code == 200
-    niceness = await worker.foreign_hashes.run(get_niceness)
-    assert niceness == min(get_niceness() + LOWER_BY + 5, LEAST_PRIORITY)
+    get_niceness = partial(os.getpriority, os.PRIO_PROCESS, 0)
+    assert await worker.foreign_hashes.run(get_niceness) == min(get_niceness() + LOWER_BY + 5, LEAST_PRIORITY)
 
 
 async def test_memory_of_hashes_is_returned_from_time_to_time(flooded: Flooded, held_time: LoopTime) -> None:
