@@ -67,7 +67,8 @@ def verify_password(password: str, password_hash: str) -> tuple[bool, str | None
     fits = [_fits(form, password_hash) for form in forms]
     if not any(fits):
         return False, None
-    is_kept = fits[0] and password_hash.startswith("$argon2") and not _is_weaker(password_hash)
+    fits_normal = fits[0] and forms[0] == normal
+    is_kept = fits_normal and password_hash.startswith("$argon2") and not _is_weaker(password_hash)
     return True, None if is_kept else hash_password(password)
 
 

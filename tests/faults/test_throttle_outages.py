@@ -1,17 +1,14 @@
 """An outage during the check of a password counts as no failed attempt, and keeps no login waiting."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
-import httpx2
 import pytest
 
 from service.config.settings import load_settings
-from service.web.request.client_authentication import ADMITTED_SECONDS
 from service.worker import Worker
 from tests.conftest import Clock, serving_worker
 from tests.faults.deployment import LATEST_SECONDS, Deployment, call_of
-from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, UserCredentials, assert_error
+from tests.support.clients_and_users import ALICE, PHONE_APP, UserCredentials, assert_error, tokens_of
 from tests.support.loop_time import STEP_SECONDS, LoopTime
 from tests.support.waiting import until, until_status
 
@@ -50,29 +47,19 @@ async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(deploymen
         assert_error(await PHONE_APP.log_in(http, ALICE), 429, "invalid_grant")
 
 
-def log_in(http: httpx2.AsyncClient) -> Awaitable[httpx2.Response]:
-    return PHONE_APP.log_in(http, ALICE)
-
-
-def authenticate(http: httpx2.AsyncClient) -> Awaitable[httpx2.Response]:
-    return WEB_SHOP.revoke(http, "x")
-
-
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
-@pytest.mark.parametrize("ask", [log_in, authenticate])
 async def test_queued_requests_are_answered_in_time_on_a_frozen_redis(
-    deployment: Deployment, held_time: LoopTime, ask: Callable[[httpx2.AsyncClient], Awaitable[httpx2.Response]]
+    deployment: Deployment, held_time: LoopTime
 ) -> None:
-    """The requests come in a row. The first waits in vain before the last begins to wait."""
+    """The logins come in a row. The first waits in vain before the last begins to wait."""
     worker = Worker(load_settings(deployment.environment()))
     async with serving_worker(worker) as http:
-        assert (await ask(http)).status_code == 200
-        held_time.advance(ADMITTED_SECONDS)
+        tokens_of(await PHONE_APP.log_in(http, ALICE))
         seconds: list[float] = []
 
         async def measure() -> None:
             asked = held_time.read()
-            assert_error(await ask(http), 503, "temporarily_unavailable")
+            assert_error(await PHONE_APP.log_in(http, ALICE), 503, "temporarily_unavailable")
             seconds.append(held_time.read() - asked)
 
         with deployment.frozen():
@@ -84,6 +71,6 @@ async def test_queued_requests_are_answered_in_time_on_a_frozen_redis(
             assert len(seconds) == CONTENDERS
             await asyncio.gather(*contenders)
         with held_time.running_at(1):
-            await until_status(lambda: ask(http), 200)
+            await until_status(lambda: PHONE_APP.log_in(http, ALICE), 200)
 
     assert max(seconds) <= LATEST_SECONDS

@@ -13,6 +13,7 @@ from service.redis_client.lock import LOCK_PAUSE_SECONDS
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
 from service.store.keys import registry_key
+from service.store.registry.seeds import BEING_APPLIED
 from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.contents import everything, find_alice, find_client
@@ -57,6 +58,23 @@ async def test_store_emptied_during_a_load_has_no_seed(seeding: Seeding, store: 
 
     assert store.hget(registry_key("seed"), "file") is None
     assert (await seeding.apply(SeedText().seed)).changes > 0
+
+
+@pytest.mark.clause("decided-seed-interrupted", "decided-seed-not-in-force")
+async def test_former_seed_is_in_force_until_the_next(seeding: Seeding, store: redis.Redis) -> None:
+    """The next one is interrupted twice. Then the former one is applied again. The mark of the store stays the same."""
+
+    def interrupt(_done: int, _of: int) -> None:
+        raise InterruptedError(store.hget(registry_key("seed"), "file"))
+
+    await seeding.apply(SeedText().seed)
+    mark = str(store.hget(registry_key("seed"), "file"))
+    for _ in range(2):
+        with pytest.raises(InterruptedError, match=f"^{BEING_APPLIED} {mark.split()[1]}$"):
+            await seeding.apply(SeedText(name="Al").seed, on_progress=interrupt)
+    await seeding.apply(SeedText().seed)
+
+    assert store.hget(registry_key("seed"), "file") == mark
 
 
 @pytest.mark.clause("decided-seed-secrets-hashed", "6749-10.10-user-credentials-protected")

@@ -10,8 +10,10 @@ from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import Seed
 from service.registry.seed_file.read import parse_seed
 from service.store.keys import registry_key, user_key, user_seed_key
+from service.worker import Worker
 from tests.registry.contents import IDENTITY
 from tests.registry.seeds import SeedText
+from tests.support.clients_and_users import WEB_SHOP
 
 pytestmark = pytest.mark.clause("decided-newer-record", "decided-unreadable-seed-entry")
 
@@ -79,6 +81,14 @@ async def test_unreadable_seed_entry_is_applied_by_force_only(
     for force in (True, False):
         outcome = await seeding.apply(make_edited(), force=force)
         assert (outcome.changes, outcome.warnings) == (int(force), ())
+
+
+async def test_seed_with_an_unreadable_entry_is_in_force(worker: Worker, store: redis.Redis) -> None:
+    store.delete(registry_key("seed"))
+    store.set(registry_key("client", WEB_SHOP.client_id), "not JSON")
+    await worker.seed_keeper.apply()
+
+    assert await worker.seed_keeper.is_in_force()
 
 
 @at_each_place

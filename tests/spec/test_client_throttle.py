@@ -15,6 +15,7 @@ from service.config.settings import Settings
 from service.crypto.keyring import hash_generated_secret
 from service.crypto.password_hashing import hash_password
 from service.protocol.client import Client
+from service.store.attempts import QUEUE_TIMEOUT_SECONDS
 from service.web.request.client_authentication import ADMITTED_SECONDS
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
@@ -35,7 +36,7 @@ from tests.support.clients_and_users import (
     tokens_of,
 )
 from tests.support.events import events_of
-from tests.support.loop_time import LoopTime
+from tests.support.loop_time import STEP_SECONDS, LoopTime
 
 
 async def fail(http: httpx2.AsyncClient, times: int, client: OAuthClient = WRONG_SHOP) -> None:
@@ -284,3 +285,23 @@ async def test_requests_of_a_busy_client_continue_together(
 
     assert statuses == [200] * REQUESTS_IN_FLIGHT
     assert max(ended_in) - min(ended_in) <= MAX_TURNS
+
+
+async def test_a_request_waits_for_several_checks_only_once(
+    http: httpx2.AsyncClient, store: redis.Redis, held_time: LoopTime
+) -> None:
+    """Each check waits for room until it gives up. Then another one begins."""
+    await fail(http, 1)
+    for counter in store.scan_iter("address:*"):
+        store.set(f"lease:{counter}", 1_000, px=60_000)
+    first = asyncio.create_task(WEB_SHOP.revoke(http, "x"))
+    await held_time.advance_in_steps(1)
+    asked_at = held_time.read()
+    others = [asyncio.create_task(WEB_SHOP.revoke(http, "x")) for _ in range(3)]
+
+    await held_time.advance_until_done(first)
+    await held_time.advance_until_done(others[-1])
+
+    assert held_time.read() - asked_at <= QUEUE_TIMEOUT_SECONDS + 2 * STEP_SECONDS
+    for answer in [await first, *[await held_time.advance_until_done(other) for other in others]]:
+        assert_error(answer, 503, "temporarily_unavailable")

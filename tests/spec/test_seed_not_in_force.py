@@ -33,13 +33,13 @@ WRONG_SHOP = replace(WEB_SHOP, client_secret="wrong")
 
 @pytest.fixture
 async def mark(http: httpx2.AsyncClient, store: redis.Redis) -> str:
-    """The mark of the seed in force."""
+    """What the store has of the seed in force: the digest of its file and a mark."""
     found = store.hget(SEED, "file")
     assert isinstance(found, str)
     return found
 
 
-@pytest.fixture(params=["", BEING_APPLIED], ids=["before", "during"])
+@pytest.fixture(params=["", f"{BEING_APPLIED} "], ids=["before", "during"])
 async def unseeded(
     request: pytest.FixtureRequest, worker: Worker, mark: str, store: redis.Redis
 ) -> AsyncIterator[None]:
@@ -136,7 +136,7 @@ async def test_failures_before_the_seed_count_apart(
 async def test_refusals_are_final_while_a_changed_seed_is_applied(
     http: httpx2.AsyncClient, store: redis.Redis, mark: str
 ) -> None:
-    store.hset(SEED, "file", BEING_APPLIED + mark)
+    store.hset(SEED, "file", f"{BEING_APPLIED} {mark.split()[1]}")
 
     assert_error(await WRONG_SHOP.revoke(http, "x"), 401, "invalid_client")
     assert_error(await PHONE_APP.log_in(http, replace(ALICE, password="wrong")), 400, "invalid_grant")

@@ -115,9 +115,9 @@ class Seeding:
         outcome = Outcome(seed)
         is_needed = force or prune or not await self._is_in_force(seed.fingerprint)
         if is_needed:
-            # A start applies this file again unless it is finished. What was in force before is kept, because a store
-            # that was emptied has nothing in force.
-            await self._registry.seeds.put("file", BEING_APPLIED + await self._registry.seeds.read_in_force())
+            # A start applies this file again unless it is finished.
+            mark = await self._registry.seeds.read_mark()
+            await self._registry.seeds.put("file", f"{BEING_APPLIED} {mark}")
             done = 0
             on_progress(done, seed.size)
             try:
@@ -132,9 +132,11 @@ class Seeding:
             finally:
                 record_totals(outcome, actor)
         await self._pending_revocations.run_all()
-        if is_needed and outcome.is_whole:
+        if is_needed:
             await turn.renew()  # fails if the store was emptied meanwhile
-            await self._registry.seeds.put("file", f"{self._keyring.digest_seed(seed.fingerprint)} {make_revision()}")
+            # If an entry was left out, the next start applies the file again.
+            state = self._keyring.digest_seed(seed.fingerprint) if outcome.is_whole else BEING_APPLIED
+            await self._registry.seeds.put("file", f"{state} {mark or make_revision()}")
         return outcome
 
     async def _run(

@@ -30,8 +30,8 @@ log = logging.getLogger("service.registry")
 class SeedKeeper:
     """Keeps the seed file of the settings applied. `progress` is the number of entries that are done, and of all.
 
-    `in_force` is the mark of the seed that was in force when this worker last looked, or an empty text. It becomes one
-    after this worker has seen its file applied.
+    `in_force` is the mark of the store when this worker last looked, or an empty text. It becomes one after this worker
+    has seen its file applied.
     """
 
     _settings: Settings
@@ -83,17 +83,17 @@ class SeedKeeper:
     async def check_final(self, refusal: OAuthError, mark: str) -> None:
         """Raise TemporarilyUnavailable in place of the refusal if the seed may bring what was not found.
 
-        `mark` is what was in force before the lookup. Each application leaves another mark. So a refusal is temporary
-        if the store was empty or half loaded meanwhile, even if another worker has applied the seed since.
+        `mark` is what was in force before the lookup. A store that was emptied gets another mark. So a refusal is
+        temporary if the store was empty or half loaded meanwhile, even if another worker has applied the seed since.
         """
         if not (isinstance(refusal, TemporarilyUnavailable) or (mark and mark == await self.look())):
             name = refusal.username
             raise TemporarilyUnavailable("seed_not_in_force", username=name, retry_after_seconds=1) from None
 
     async def look(self) -> str:
-        """Look again whether a seed is in force, and return its mark. Raises StoreUnavailable."""
+        """Look again whether a seed is in force, and return the mark. Raises StoreUnavailable."""
         if self.in_force and self._settings.seed_file is not None:
-            self.in_force = await self._registry.seeds.read_in_force()
+            self.in_force = await self._registry.seeds.read_mark()
         return self.in_force
 
     async def apply(self) -> None:
@@ -108,7 +108,7 @@ class SeedKeeper:
             if file is None or not await self._secret_keys.register():
                 return
             outcome = await self._seeding.apply_file(file, least, self._note_progress)
-            self.in_force = await self._registry.seeds.read_in_force()
+            self.in_force = await self._registry.seeds.read_mark()
         except (StoreUnavailable, BadSeed) as error:
             if str(error) != self._trouble:
                 log.error("the seed file could not be applied and will be tried again: %s", error)

@@ -15,11 +15,11 @@ from service.store.keys import registry_key, user_seed_key
 SeedName = str | UserIdentity
 """The name of a seed entry as last applied: `client:<id>`, `realm:<name>` or a user.
 
-`file` has the mark of the seed in force: the digest of its file, and random text that differs in each application.
-While another seed is applied, BEING_APPLIED stands before the mark of the one before.
+`file` has the digest of the file in force, or BEING_APPLIED, and a random mark. The store got the mark with its first
+seed, so another mark means that it was emptied in between.
 """
 
-BEING_APPLIED: Final = "is being applied after "
+BEING_APPLIED: Final = "being_applied"
 
 
 def _get_field(name: SeedName) -> tuple[str, str]:
@@ -37,12 +37,9 @@ class Seeds:
         text = await self._redis.read("HGET", *_get_field(name))
         return None if text is None else text.decode(errors="replace")
 
-    async def read_in_force(self) -> str:
-        """Return the mark of the seed that is in force, or was until another one began to be applied, or "".
-
-        A store that was emptied has none until a seed has been applied to it.
-        """
-        return (await self.find("file") or "").removeprefix(BEING_APPLIED)
+    async def read_mark(self) -> str:
+        """Return the mark of the store, or "" until a seed has been applied to it."""
+        return (await self.find("file") or "").partition(" ")[2]
 
     async def find_many(self, names: Sequence[SeedName]) -> list[str | None]:
         """Return the seed entries under these names as last applied, or None for each that was not applied."""

@@ -33,7 +33,7 @@ A success is logged at DEBUG and a refusal at INFO. A refusal by an outage is lo
 request, and has lines of its own.
 """
 
-_USER_NAME = re.compile(r"((?:^|/)(?:users(?:/|%2f)|(?=[^/]*(?:@|%40)))).*", re.DOTALL | re.IGNORECASE)
+_USER_NAME = re.compile(r"((?:^|/)(?:users(?:/|%(?:25)*2f)|(?=[^/]*(?:@|%(?:25)*40)))).*", re.DOTALL | re.IGNORECASE)
 """The rest of a path after `users/`, or from the first segment with an `@`. A user name may have slashes."""
 
 MAX_PATH_LENGTH = 200
