@@ -84,6 +84,19 @@ async def test_turns_are_shared_by_work_and_not_by_number(held: Held) -> None:
     ]
 
 
+@pytest.mark.clause("decided-fair-hashing-queue")
+async def test_newcomer_does_not_overtake_earlier_callers(held: Held) -> None:
+    tasks = await held.ask_many(3, "a")
+    tasks.pop(0).cancel()  # the thread is still held, and the turn of the next one begins
+    await asyncio.sleep(0)
+    tasks.append(held.ask("b", "b"))
+    await asyncio.sleep(0)
+    held.let_go()
+    await asyncio.gather(*tasks)
+
+    assert held.order == ["a 0", "a 1", "a 2", "b"]
+
+
 @pytest.mark.clause("decided-password-queue-full")
 async def test_crowd_waits_and_nobody_is_refused_at_once(held: Held) -> None:
     crowd = await held.ask_many(200, FLOOD)
@@ -121,7 +134,16 @@ async def test_cancelled_caller_leaves_its_place_in_the_queue(held: Held) -> Non
     await asyncio.gather(tasks[0], tasks[5], other)
 
     assert held.order == [f"{FLOOD} 0", "other", f"{FLOOD} 5"]
-    assert await held.pool.run(str, "next", network=FLOOD) == "next"
+
+
+async def test_turn_of_a_caller_that_is_just_cancelled_passes_on(held: Held) -> None:
+    tasks = await held.ask_many(2, FLOOD)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    held.let_go()
+
+    assert await held.pool.run(str, "next") == "next"
 
 
 async def test_hashes_give_way_to_the_event_loop(held: Held) -> None:
@@ -134,18 +156,22 @@ async def test_hashes_give_way_to_the_event_loop(held: Held) -> None:
 
 @pytest.mark.clause("decided-foreign-hashes-apart")
 async def test_own_hashes_never_wait_for_foreign_ones() -> None:
-    foreign = Held(HashingPool("foreign", 1))
-    passwords, secrets = (HashingPool(name, 1, foreign=foreign.pool) for name in ("password", "secret"))
-    tasks = await foreign.ask_many(3, FLOOD, 20)
-    behind = [asyncio.create_task(pool.verify("a password", BCRYPT_HASH, OTHER)) for pool in (passwords, secrets)]
-    own = [await pool.verify("a password", hash_password("a password"), OTHER) for pool in (passwords, secrets)]
+    """Foreign ones take turns by their work, which is less than half a check for this one of bcrypt."""
+    foreign, done = Held(HashingPool("foreign", 1)), list[asyncio.Task[object]]()
+    pool = HashingPool("own", 1, foreign=foreign.pool)
+    first, second, short = *await foreign.ask_many(2, FLOOD, 20), foreign.ask("short", "a", 0.5)
+    await asyncio.sleep(0)
+    others, floods = (asyncio.create_task(pool.verify("a password", BCRYPT_HASH, each)) for each in (OTHER, FLOOD))
 
-    assert own == [(True, None)] * 2
-    assert not any(task.done() for task in behind)
+    assert await pool.verify("a password", hash_password("a password"), OTHER) == (True, None)
+    assert not any(task.done() for task in (first, second, short, others, floods))
+    for task in (first, second, short, others, floods):
+        task.add_done_callback(done.append)
     foreign.let_go()
-    await asyncio.gather(*tasks, *behind)
-    for pool in (passwords, secrets, foreign.pool):
-        pool.close()
+    await asyncio.gather(first, second, short, others, floods)
+    assert done == [first, others, short, second, floods]
+    for each in (pool, foreign.pool):
+        each.close()
 
 
 def test_only_the_cores_that_a_process_may_use_are_counted() -> None:
