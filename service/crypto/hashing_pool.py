@@ -51,8 +51,9 @@ class HashingPool:
 
     async def verify(self, password: str, password_hash: str, network: str) -> tuple[bool, str | None]:
         """Return what `verify_password` returns. Raises what `run` raises."""
-        pool, cost = self._foreign if is_foreign(password_hash) else self, find_hash_cost(password_hash)
-        return await pool.run(verify_password, password, password_hash, network=network, work=cost.work if cost else 1)
+        cost = find_hash_cost(password_hash)
+        pool, work = (self._foreign, cost.work if cost else 1) if is_foreign(password_hash) else (self, 1)
+        return await pool.run(verify_password, password, password_hash, network=network, work=work)
 
     async def run(self, function: Callable[..., Result], *arguments: str, network: str = "", work: float = 1) -> Result:
         """Run the function in a thread and return its result. `network` is the network of the caller.

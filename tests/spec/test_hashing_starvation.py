@@ -94,13 +94,15 @@ async def test_login_flood_affects_only_its_own_network(flooded: Flooded) -> Non
     guesses = [UserCredentials(f"user-{number}@example.com", "x") for number in range(FLOOD)]
     flood = [flooded.log_in(guess, f"2001:db8:1:{number:x}::1") for number, guess in enumerate(guesses)]
     await flooded.until_waiting("password", cores + FLOOD)
-    users = [flooded.log_in(ALICE, f"203.0.113.{number}") for number in range(6)]
+    # One of two users mistypes the name.
+    names = (ALICE, UserCredentials("alise@example.com", ALICE.password))
+    users = [flooded.log_in(names[number % 2], f"203.0.113.{number}") for number in range(6)]
     # The threads are held again after the first turn of each network, and before the second.
     await flooded.hold(flooded.worker.passwords, cores, work=1.5)
     await flooded.until_waiting("password", 2 * cores + FLOOD + 6)
     before.set()
 
-    assert [(await result_of(user)).status_code for user in users] == [200] * 6
+    assert [(await result_of(user)).status_code for user in users] == [200, 400] * 3
     assert sum(guess.done() for guess in flood) <= 1
     flooded.let_go()
     assert {(await result_of(guess)).status_code for guess in flood} == {400}
