@@ -44,7 +44,7 @@ class Flooded:
         self.worker = worker
         self.http = http
         self._gates: list[threading.Event] = []
-        self._holding: list[asyncio.Task[bool]] = []
+        self._tasks: list[asyncio.Task[object]] = []
 
     async def hold(self, pool: HashingPool, threads: int, work: float = 1) -> threading.Event:
         """Hold so many threads of the pool until the event is set."""
@@ -52,17 +52,21 @@ class Flooded:
         self._gates.append(gate)
         for number in range(threads):
             held = pool.run(gate.wait, network=f"{work} {number}", work=work)
-            self._holding.append(asyncio.create_task(held))
+            self._tasks.append(asyncio.create_task(held))
         await asyncio.sleep(0)
         return gate
 
-    def let_go(self) -> None:
+    async def let_go(self) -> None:
+        """Release the threads, and wait until all that was begun is done."""
         for gate in self._gates:
             gate.set()
+        await result_of(asyncio.gather(*self._tasks, return_exceptions=True))
 
     def log_in(self, credentials: UserCredentials, address: str) -> asyncio.Task[httpx2.Response]:
         form = PHONE_APP.credentials | login_form(credentials)
-        return asyncio.create_task(self.http.post(TOKEN, data=form, headers={"X-Forwarded-For": address}))
+        task = asyncio.create_task(self.http.post(TOKEN, data=form, headers={"X-Forwarded-For": address}))
+        self._tasks.append(task)
+        return task
 
     async def until_waiting(self, pool: str, count: int) -> None:
         """Wait until so many checks of the pool wait or run."""
@@ -83,7 +87,7 @@ async def flooded(
     async with serving_worker(worker, address=PROXY) as http:
         flooded = Flooded(worker, http)
         yield flooded
-        flooded.let_go()
+        await flooded.let_go()
 
 
 @pytest.mark.clause("decided-fair-hashing-queue")
@@ -104,7 +108,7 @@ async def test_login_flood_affects_only_its_own_network(flooded: Flooded) -> Non
 
     assert [(await result_of(user)).status_code for user in users] == [200, 400] * 3
     assert sum(guess.done() for guess in flood) <= 1
-    flooded.let_go()
+    await flooded.let_go()
     assert {(await result_of(guess)).status_code for guess in flood} == {400}
 
 
@@ -126,7 +130,7 @@ async def test_guesses_at_dear_hashes_leave_other_logins_alone(flooded: Flooded,
         refusal = await result_of(guess)
         assert_error(refusal, 503, "temporarily_unavailable")
         assert refusal.headers["retry-after"] == "1"
-    flooded.let_go()
+    await flooded.let_go()
     assert (await result_of(flooded.log_in(MOVED, "203.0.113.7"))).status_code == 200
 
 
@@ -142,7 +146,7 @@ async def test_dear_secrets_and_passwords_share_one_slow_thread(flooded: Flooded
     await flooded.until_waiting("foreign", 2)
 
     assert not login.done()
-    flooded.let_go()
+    await flooded.let_go()
     assert (await result_of(login)).status_code == 200
     get_niceness = partial(os.getpriority, os.PRIO_PROCESS, 0)
     assert await worker.foreign_hashes.run(get_niceness) == min(get_niceness() + LOWER_BY + 5, LEAST_PRIORITY)
