@@ -68,13 +68,6 @@ def test_dear_hash_is_checked_once_whatever_is_typed(kib: int, passes: int, lane
     assert (right, len(costs)) == (checks == 2, checks)
 
 
-def test_cheap_argon2id_hash_of_another_form_is_replaced() -> None:
-    right, new_hash = verify_password("cafe\u0301", PasswordHasher(1, 64, 1).hash("cafe\u0301"))
-
-    assert right
-    assert verify_password("caf\u00e9", new_hash or "") == (True, None)
-
-
 @pytest.mark.parametrize(
     ("text", "mistake"),
     [
