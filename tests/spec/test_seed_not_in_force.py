@@ -153,6 +153,13 @@ async def test_refusal_across_a_loss_is_temporary(http: httpx2.AsyncClient, work
     assert_error(await WRONG_SHOP.revoke(http, "x"), 401, "invalid_client")
 
 
+async def test_worker_counts_on_its_own_application_only(worker: Worker, mark: str) -> None:
+    """It may have another file than the one that is in force."""
+    assert not await worker.seed_keeper.is_in_force()
+    await worker.seed_keeper.apply()
+    assert await worker.seed_keeper.is_in_force()
+
+
 CONTENDERS = 50
 LOSSES = 3
 
