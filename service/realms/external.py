@@ -68,14 +68,6 @@ class ExternalRealm:
         """The name of the realm for people to read."""
         return self.provider.name or self.name
 
-    def check_breaker(self) -> None:
-        """Raise TemporarilyUnavailable if the circuit breaker would refuse a call at the moment."""
-        try:
-            self._breaker.check()
-        except TemporarilyUnavailable:
-            self._report.count()
-            raise
-
     async def log_in(self, username: str, password: str, network: str, begun_ms: int) -> Login:
         """Return the login if the identity provider accepts the password. Raises InvalidGrant if the login is refused.
 

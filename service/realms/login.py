@@ -71,8 +71,6 @@ class Logins:
         """
         checker: MainRealm | ExternalRealm = self._main if realm == MAIN_REALM else await self.get_external_realm(realm)
         network = prefixes[-1].network
-        if isinstance(checker, ExternalRealm):
-            checker.check_breaker()
         of_user, of_address = self._make_counters(realm, username, prefixes, device)
         try:
             # The counters of the user come first: a caller that waits for them must not hold an attempt of an address
