@@ -30,6 +30,7 @@ SPELLINGS = (
     *("/oauth2/v1/users%2F", "/oauth2/v1%2fusers/", "/oauth2%2Fv1%2Fusers/"),
     *("//oauth2/v1/users/", "/oauth2/v1//users/", "/oauth2/v1/./users/", "/oauth2/v1/%2E/users/"),
     *("/oauth2/v1/x/../users/", "/oauth2/v1/x/%2e%2e/users/", "/oauth2/v1/users;x/", "/oauth2/v1\\users/"),
+    *("/oauth2/v1/users/..%2F", "/oauth2/v1/users/x%2F..%2F%2E%2E%2F"),
 )
 REFUSED = (400, 403, 404, 0)
 CADDY = """

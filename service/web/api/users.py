@@ -136,9 +136,11 @@ def parse_change(request: Request, body: Any, min_password_characters: int) -> U
 def _read_name(request: Request) -> str | None:
     """Return the user name in the path, or None if it is malformed or the address has a query.
 
-    The name has the characters of a login's user name. Clients and proxies take `.` and `..` away.
+    The name has the characters of a login's user name. Clients and proxies take `.` and `..` away, and some proxies
+    decode the path for their rules first.
     """
     sent = request.path_params["username"]
     name = decode_field(sent.replace("+", "%2B").encode("latin-1"))
-    is_cut = "/" in sent or name in (".", "..") or request.scope["query_string"]
-    return name if name is not None and not is_cut and is_unicode_without_line_ends(name) else None
+    if name is None or "/" in sent or request.scope["query_string"] or not {".", ".."}.isdisjoint(name.split("/")):
+        return None
+    return name if is_unicode_without_line_ends(name) else None
