@@ -11,11 +11,13 @@ USER_PATHS: Final = (
     "/oauth2/v1/users/zoe%40example.com",
     "/oauth2/v1/users/%0Azoe@example.com",
     "/oauth2/v1/users%2Fzoe",
+    "/oauth2/v1/users%252Fzoe",
     "/oauth2/v1/%75sers/zoe@example.com",
     "/oauth2/v1/Users/zoe",
     "//oauth2/v1/users//zoe",
     "/oauth2/v1/zoe@example.com/users/",
     "/zoe%40example.com",
+    "/zoe%2540example.com",
     f"/oauth2/v1/users/{'z' * 150}zoe",
     f"/{'x' * 150}zoe{'x' * 50}@example.com",
 )
