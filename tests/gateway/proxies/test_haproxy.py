@@ -31,7 +31,7 @@ def h2_port() -> int:
 def haproxy(tmp_path: Path, deployment: ProxyDeployment, h2_port: int) -> Iterator[Gateway]:
     """HAProxy with a port for HTTP/2. What it allows in a second, it allows in an hour."""
     bind = "    bind 127.0.0.1:8080\n"
-    changes = {bind: f"{bind}    bind 127.0.0.1:{h2_port} proto h2\n", "http_req_rate(1s)": "http_req_rate(1h)"}
+    changes = {bind: f"{bind}    bind 127.0.0.1:{h2_port} proto h2\n", "gpc0_rate(1s)": "gpc0_rate(1h)"}
     changes["#ws: "] = ""
     ports = (deployment.stand_in.port, deployment.api.port)
     with running_gateway("haproxy", tmp_path, *ports, changes=changes) as gateway:
@@ -57,6 +57,14 @@ def test_reset_streams_cause_few_verifications(haproxy: Gateway, h2_port: int, d
         assert status_for("127.0.0.1", haproxy.port, "/public/x") == 200
         assert len(deployment.stand_in.arrived) == PER_SECOND
         assert status_for("127.0.0.2", haproxy.port, "/things") == 200
+
+
+def test_refused_requests_do_not_count(tmp_path: Path, deployment: ProxyDeployment) -> None:
+    """Otherwise an address that asks for more than its share, such as a company's, would get nothing."""
+    ports, limit = (deployment.stand_in.port, deployment.api.port), {"ge 200": "ge 1"}
+    with running_gateway("haproxy", tmp_path, *ports, changes=limit) as gateway:
+        for status in (200, 429, 200):
+            wait_until(lambda status=status: status_for("127.0.0.1", gateway.port, "/things") == status, str(status))
 
 
 def test_websocket_over_http2_becomes_one_of_http1(haproxy: Gateway, h2_port: int, deployment: ProxyDeployment) -> None:
