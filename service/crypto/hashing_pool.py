@@ -56,7 +56,7 @@ class HashingPool:
         return await pool.run(verify_password, password, password_hash, network=network, work=work)
 
     async def run(self, function: Callable[..., Result], *arguments: str, network: str = "", work: float = 1) -> Result:
-        """Run the function in a thread and return its result. `network` is the network of the caller.
+        """Run the function in a thread and return its result. `network` is the network of the caller, or the program.
 
         `work` is the expected time in checks of the service's own hash. Raises TemporarilyUnavailable if the caller
         waits for its turn for more than MAX_WAIT_SECONDS.

@@ -25,6 +25,7 @@ from tests.support.clients_and_users import (
     UserCredentials,
     assert_error,
     login_form,
+    put_user,
 )
 from tests.support.loop_time import LoopTime
 from tests.support.metrics_scrape import Scrape
@@ -66,6 +67,11 @@ class Flooded:
         form = PHONE_APP.credentials | login_form(credentials)
         task = asyncio.create_task(self.http.post(TOKEN, data=form, headers={"X-Forwarded-For": address}))
         self._tasks.append(task)
+        return task
+
+    def set_password(self, address: str) -> asyncio.Task[httpx2.Response]:
+        request = put_user(self.http, ALICE.username, {"password": "a password"}, headers={"X-Forwarded-For": address})
+        self._tasks.append(task := asyncio.create_task(request))
         return task
 
     async def until_waiting(self, pool: str, count: int) -> None:
@@ -110,6 +116,24 @@ async def test_login_flood_affects_only_its_own_network(flooded: Flooded) -> Non
     assert sum(guess.done() for guess in flood) <= 1
     await flooded.let_go()
     assert {(await result_of(guess)).status_code for guess in flood} == {400}
+
+
+@pytest.mark.clause("decided-fair-hashing-queue")
+async def test_programs_addresses_share_one_turn(flooded: Flooded) -> None:
+    cores = count_usable_cores()
+    before = await flooded.hold(flooded.worker.passwords, cores)
+    changes = [flooded.set_password(f"198.51.100.{number}") for number in range(20)]
+    await flooded.until_waiting("password", cores + 20)
+    user = flooded.log_in(ALICE, "203.0.113.7")
+    # The threads are held again after the first turn of each caller, and before the second.
+    await flooded.hold(flooded.worker.passwords, cores, work=1.5)
+    await flooded.until_waiting("password", 2 * cores + 20 + 1)
+    before.set()
+
+    assert (await result_of(user)).status_code == 200
+    await flooded.until_waiting("password", cores + 20 - 1)
+    for change in changes:
+        change.cancel()
 
 
 @pytest.mark.clause("decided-foreign-hashes-apart", "decided-password-queue-full")
