@@ -18,6 +18,8 @@ from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving_worker
 from tests.support.clients_and_users import (
     ALICE,
+    BACK_OFFICE,
+    BOB,
     PHONE_APP,
     TOKEN,
     WEB_SHOP,
@@ -27,6 +29,7 @@ from tests.support.clients_and_users import (
     login_form,
     put_user,
 )
+from tests.support.invalidations import await_invalidations
 from tests.support.loop_time import LoopTime
 from tests.support.metrics_scrape import Scrape
 from tests.support.waiting import result_of, until, until_true
@@ -70,7 +73,7 @@ class Flooded:
         return task
 
     def set_password(self, address: str) -> asyncio.Task[httpx2.Response]:
-        request = put_user(self.http, ALICE.username, {"password": "a password"}, headers={"X-Forwarded-For": address})
+        request = put_user(self.http, BOB.username, {"password": "a password"}, headers={"X-Forwarded-For": address})
         self._tasks.append(task := asyncio.create_task(request))
         return task
 
@@ -134,6 +137,21 @@ async def test_programs_addresses_share_one_turn(flooded: Flooded) -> None:
     await flooded.until_waiting("password", cores + 20 - 1)
     for change in changes:
         change.cancel()
+
+
+@pytest.mark.clause("decided-managed-users-roles")
+async def test_a_program_may_be_disabled_while_its_hash_waits(flooded: Flooded) -> None:
+    clients, cores = flooded.worker.registry.clients, count_usable_cores()
+    client = (await clients.list_all())[BACK_OFFICE.client_id]
+    await flooded.hold(flooded.worker.passwords, cores)
+    change = flooded.set_password("198.51.100.1")
+    await flooded.until_waiting("password", cores + 1)
+    await clients.put(msgspec.structs.replace(client, disabled=True), client)
+    await await_invalidations(flooded.worker)
+    await flooded.let_go()
+
+    assert_error(await change, 401, "invalid_client")
+    assert (await result_of(flooded.log_in(BOB, "203.0.113.7"))).status_code == 200
 
 
 @pytest.mark.clause("decided-foreign-hashes-apart", "decided-password-queue-full")

@@ -63,8 +63,10 @@ class UsersEndpoint:
         body = await read_json(request)
         client = await self._authenticate(request)
         change = await asyncio.to_thread(parse_change, request, body, self.min_password_characters)
-        password = change.entry.password
-        password_hash = password and await self.passwords.run(hash_password, password, network=client.client_id)
+        password_hash = password = change.entry.password
+        if password:
+            password_hash = await self.passwords.run(hash_password, password, network=client.client_id)
+            client = await self._authenticate(request)  # it may have lost the right since
 
         def replace(old: User | None) -> User:
             new = change.apply(old, password_hash)
