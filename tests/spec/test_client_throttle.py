@@ -37,6 +37,7 @@ from tests.support.clients_and_users import (
 )
 from tests.support.events import events_of
 from tests.support.loop_time import STEP_SECONDS, LoopTime
+from tests.support.redis_monitor import ONE_SERVER, recording_commands
 
 
 async def fail(http: httpx2.AsyncClient, times: int, client: OAuthClient = WRONG_SHOP) -> None:
@@ -252,6 +253,20 @@ async def test_cached_right_secret_is_refused_past_the_limit(
 
         assert_throttled(await WEB_SHOP.revoke(knowing, "x"))
         assert (await WEB_SHOP.revoke(elsewhere, "x")).status_code == 200
+
+
+@ONE_SERVER
+@pytest.mark.clause("decided-limit-stops-checking")
+async def test_repeated_refusals_do_not_reach_redis(
+    http: httpx2.AsyncClient, store: redis.Redis, held_time: LoopTime
+) -> None:
+    await fail(http, 30)
+    assert_throttled(await WEB_SHOP.revoke(http, "x"))
+
+    with recording_commands(store) as commands:
+        assert_throttled(await WEB_SHOP.revoke(http, "x"))
+
+    assert not [command for command in commands if "{" in command]  # each key has a hash tag
 
 
 REQUESTS_IN_FLIGHT = 300

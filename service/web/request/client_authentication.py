@@ -124,7 +124,8 @@ class ClientAuthenticator:
             caller = self._get_caller(mark, tuple(named), get_prefixes(request))
             return AuthenticatedClient(await self._check(candidates, caller, mark), secret_used=True)
         except OAuthError as refusal:
-            await self._seed_keeper.check_final(refusal, mark)
+            if not (mark and isinstance(refusal, ClientThrottled)):
+                await self._seed_keeper.check_final(refusal, mark)
             raise
 
     async def _check(self, candidates: Candidates, caller: _Caller, mark: str) -> Client:
