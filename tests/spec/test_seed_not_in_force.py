@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -11,6 +12,7 @@ import redis
 from service.store.keys import registry_key
 from service.store.registry.seeds import BEING_APPLIED
 from service.worker import Worker
+from tests.conftest import MakeSettings
 from tests.support.browser import Browser, authorization_url
 from tests.support.clients_and_users import (
     ALICE,
@@ -143,14 +145,41 @@ async def test_refusals_are_final_while_a_changed_seed_is_applied(
     assert (await http.get("/readyz")).status_code == 200
 
 
-async def test_refusal_across_a_loss_is_temporary(http: httpx2.AsyncClient, worker: Worker, store: redis.Redis) -> None:
+async def test_refusal_across_a_loss_is_temporary(
+    http: httpx2.AsyncClient, http_worker: Worker, worker: Worker, store: redis.Redis
+) -> None:
     """Another worker has applied the seed to the emptied store before this one looks."""
     assert_error(await WRONG_SHOP.revoke(http, "x"), 401, "invalid_client")
     store.flushall()
     await worker.seed_keeper.apply()
 
     assert_error(await WRONG_SHOP.revoke(http, "x"), 503, "temporarily_unavailable")
+    await http_worker.seed_keeper.apply()
     assert_error(await WRONG_SHOP.revoke(http, "x"), 401, "invalid_client")
+
+
+async def test_each_instance_applies_its_own_seed_after_a_loss(
+    http: httpx2.AsyncClient, make_settings: MakeSettings, store: redis.Redis, tmp_path: Path, loop_time: LoopTime
+) -> None:
+    """An instance with another file was the first to see that the store was empty."""
+    file = tmp_path / "seed.yaml"
+    file.write_text("clients: [{client_id: reader}]")
+    first = Worker(make_settings(TOKEN_SERVICE_SEED_FILE=str(file)))
+    store.flushall()
+    await first.seed_keeper.apply()
+    await first.close()
+
+    assert_error(await WEB_SHOP.revoke(http, "x"), 503, "temporarily_unavailable")
+    with loop_time.running_at(1):
+        await until_status(lambda: WEB_SHOP.revoke(http, "x"), 200)
+
+
+async def test_mark_comes_to_a_store_without_one(worker: Worker, mark: str, store: redis.Redis) -> None:
+    """An earlier version of the service left the digest alone."""
+    store.hset(SEED, "file", mark.split()[0])
+    await worker.seed_keeper.apply()
+
+    assert await worker.seed_keeper.is_in_force()
 
 
 async def test_worker_counts_on_its_own_application_only(worker: Worker, mark: str) -> None:

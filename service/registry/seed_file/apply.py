@@ -106,8 +106,8 @@ class Seeding:
         return outcome
 
     async def _is_in_force(self, fingerprint: bytes) -> bool:
-        mark = await self._registry.seeds.find("file") or ""
-        return mark.partition(" ")[0] == self._keyring.digest_seed(fingerprint)
+        digest, _, mark = (await self._registry.seeds.find("file") or "").partition(" ")
+        return bool(mark) and digest == self._keyring.digest_seed(fingerprint)
 
     async def _apply(
         self, turn: RedisLock, seed: Seed, force: bool, prune: bool, on_progress: Progress, actor: str

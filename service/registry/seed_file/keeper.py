@@ -91,9 +91,14 @@ class SeedKeeper:
             raise TemporarilyUnavailable("seed_not_in_force", username=name, retry_after_seconds=1) from None
 
     async def look(self) -> str:
-        """Look again whether a seed is in force, and return the mark. Raises StoreUnavailable."""
-        if self.in_force and self._settings.seed_file is not None:
-            self.in_force = await self._registry.seeds.read_mark()
+        """Look again whether the seed is in force, and return the mark. Raises StoreUnavailable.
+
+        Under another mark a seed is in force, but another instance may have another file.
+        """
+        if (mark := self.in_force) and self._settings.seed_file is not None:
+            found = await self._registry.seeds.read_mark()
+            if found != mark == self.in_force:
+                self.in_force = ""
         return self.in_force
 
     async def apply(self) -> None:
