@@ -70,7 +70,9 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
     }
     logout = BackchannelLogoutEndpoint(worker.logins, worker.single_use, worker.revocations)
     least = worker.settings.min_password_characters
-    users = UsersEndpoint(authenticator, worker.registry, worker.pending_revocations, worker.passwords, least)
+    users = UsersEndpoint(
+        authenticator, worker.registry, worker.pending_revocations, worker.passwords, least, worker.seed_keeper
+    )
     routes = [
         Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(worker.bearer, worker.bearer_counts), name="verify"),
         *(Route(f"{prefix}/oauth2/v1/{name}", post, methods=["POST"], name=name) for name, post in posts.items()),

@@ -9,18 +9,22 @@ import httpx2
 import pytest
 import redis
 
-from service.store.keys import registry_key
+from service.protocol.user import identify_user
+from service.store.keys import registry_key, user_key
 from service.store.registry.seeds import BEING_APPLIED
 from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.support.browser import Browser, authorization_url
 from tests.support.clients_and_users import (
     ALICE,
+    BOB,
     PHONE_APP,
     WEB_SHOP,
     OAuthClient,
     UserCredentials,
     assert_error,
+    delete_user,
+    put_user,
     revoke_user,
 )
 from tests.support.invalidations import await_invalidations
@@ -103,6 +107,18 @@ async def test_a_missing_realm_is_no_final_refusal(http: httpx2.AsyncClient) -> 
 
     assert "error=temporarily_unavailable" in page.headers["location"]
     assert_error(revoked, 503, "temporarily_unavailable")
+
+
+@pytest.mark.usefixtures("unseeded")
+@pytest.mark.parametrize("body", [{"name": "Bob"}, {"password": "another password", "roles": ["enduser"]}])
+async def test_no_program_changes_users_before_the_seed(
+    http: httpx2.AsyncClient, store: redis.Redis, body: dict[str, object]
+) -> None:
+    """The user whom the seed may bring is neither missing, nor new, nor deleted."""
+    store.delete(user_key(identify_user("main", BOB.username)))
+
+    assert_error(await put_user(http, BOB.username, body), 503, "temporarily_unavailable")
+    assert_error(await delete_user(http, BOB.username), 503, "temporarily_unavailable")
 
 
 async def test_login_form_outlasts_the_loss_of_its_client(

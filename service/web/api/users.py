@@ -26,6 +26,7 @@ from service.registry.editor import ChangeRefused, RegistryEditor
 from service.registry.password_change import LOCK_WAIT_SECONDS
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.check import Mistakes
+from service.registry.seed_file.keeper import SeedKeeper
 from service.registry.user_changes import UserChange, read_user_change
 from service.store.registry.store import RegistryStore
 from service.web.request.client_address import get_peer
@@ -46,6 +47,7 @@ class UsersEndpoint:
     pending_revocations: PendingRevocations
     passwords: HashingPool
     min_password_characters: int
+    seed_keeper: SeedKeeper
 
     async def answer(self, request: Request) -> Response:
         """Answer both methods. They have one route, so that a response to another method names both."""
@@ -75,24 +77,29 @@ class UsersEndpoint:
                 raise InvalidRequest("password_missing")
             return new
 
-        is_created = await self._make_editor(request, client).put_user(change.identity, replace)
+        async with self.seed_keeper.required():
+            is_created = await self._make_editor(request, client).put_user(change.identity, replace)
         return Response(status_code=201 if is_created else 200, headers=NO_STORE_HEADERS)
 
     async def _delete(self, request: Request) -> Response:
         """End everything of the user and delete the record. If there is none, an interrupted deletion is completed."""
         client = await self._authenticate(request)
         identity = parse_change(request, {}, self.min_password_characters).identity
-        try:
-            await self._make_editor(request, client).delete_user(
-                identity, lambda user: check_change(request, client, user)
-            )
-        except ChangeRefused:
-            check_change(request, client, None)
+        async with self.seed_keeper.required():
+            try:
+                await self._make_editor(request, client).delete_user(
+                    identity, lambda user: check_change(request, client, user)
+                )
+            except ChangeRefused:
+                check_change(request, client, None)
         return Response(status_code=204, headers=NO_STORE_HEADERS)
 
     async def _authenticate(self, request: Request) -> Client:
+        """Return the client. Before the seed is in force nobody changes users, because it would undo the change."""
         client = (await self.authenticator.authenticate(request, {})).client
         check_user_management(client)
+        if not await self.seed_keeper.is_in_force():
+            raise TemporarilyUnavailable("seed_not_in_force", retry_after_seconds=1)
         return client
 
     def _make_editor(self, request: Request, client: Client) -> RegistryEditor:
