@@ -30,8 +30,8 @@ log = logging.getLogger("service.registry")
 class SeedKeeper:
     """Keeps the seed file of the settings applied. `progress` is the number of entries that are done, and of all.
 
-    `in_force` is the mark of the store when this worker last looked, or an empty text. It becomes one after this worker
-    has seen its file applied.
+    `in_force` is the mark of the store to which this worker has seen its file applied, or an empty text. It becomes one
+    if the store has another mark.
     """
 
     _settings: Settings
