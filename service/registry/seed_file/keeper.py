@@ -95,10 +95,9 @@ class SeedKeeper:
 
         Under another mark a seed is in force, but another instance may have another file.
         """
-        if (mark := self.in_force) and self._settings.seed_file is not None:
-            found = await self._registry.seeds.read_mark()
-            if found != mark == self.in_force:
-                self.in_force = ""
+        has_file = self._settings.seed_file is not None
+        if has_file and self.in_force and self.in_force != await self._registry.seeds.read_mark():
+            self.in_force = ""
         return self.in_force
 
     async def apply(self) -> None:

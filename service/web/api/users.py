@@ -52,7 +52,8 @@ class UsersEndpoint:
     async def answer(self, request: Request) -> Response:
         """Answer both methods. They have one route, so that a response to another method names both."""
         try:
-            return await (self._put(request) if request.method == "PUT" else self._delete(request))
+            async with self.seed_keeper.required():
+                return await (self._put(request) if request.method == "PUT" else self._delete(request))
         except LockHeld:
             raise TemporarilyUnavailable("registry_locked", retry_after_seconds=1) from None
 
@@ -77,21 +78,19 @@ class UsersEndpoint:
                 raise InvalidRequest("password_missing")
             return new
 
-        async with self.seed_keeper.required():
-            is_created = await self._make_editor(request, client).put_user(change.identity, replace)
+        is_created = await self._make_editor(request, client).put_user(change.identity, replace)
         return Response(status_code=201 if is_created else 200, headers=NO_STORE_HEADERS)
 
     async def _delete(self, request: Request) -> Response:
         """End everything of the user and delete the record. If there is none, an interrupted deletion is completed."""
         client = await self._authenticate(request)
         identity = parse_change(request, {}, self.min_password_characters).identity
-        async with self.seed_keeper.required():
-            try:
-                await self._make_editor(request, client).delete_user(
-                    identity, lambda user: check_change(request, client, user)
-                )
-            except ChangeRefused:
-                check_change(request, client, None)
+        try:
+            await self._make_editor(request, client).delete_user(
+                identity, lambda user: check_change(request, client, user)
+            )
+        except ChangeRefused:
+            check_change(request, client, None)
         return Response(status_code=204, headers=NO_STORE_HEADERS)
 
     async def _authenticate(self, request: Request) -> Client:
