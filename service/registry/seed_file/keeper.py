@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from service.config.settings import Settings
-from service.protocol.errors import OAuthError, TemporarilyUnavailable
+from service.protocol.errors import ClientThrottled, OAuthError, TemporarilyUnavailable
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.entries import BadSeed
@@ -86,7 +86,9 @@ class SeedKeeper:
         `mark` is what was in force before the lookup. A store that was emptied gets another mark. So a refusal is
         temporary if the store was empty or half loaded meanwhile, even if another worker has applied the seed since.
         """
-        if not (isinstance(refusal, TemporarilyUnavailable) or (mark and mark == await self.look())):
+        if isinstance(refusal, TemporarilyUnavailable) or (mark and isinstance(refusal, ClientThrottled)):
+            return  # not final, and a flood past the limit asks Redis nothing
+        if not mark or mark != await self.look():
             name = refusal.username
             raise TemporarilyUnavailable("seed_not_in_force", username=name, retry_after_seconds=1) from None
 
