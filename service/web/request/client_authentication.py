@@ -124,8 +124,7 @@ class ClientAuthenticator:
             caller = self._get_caller(mark, tuple(named), get_prefixes(request))
             return AuthenticatedClient(await self._check(candidates, caller, mark), secret_used=True)
         except OAuthError as refusal:
-            if not (mark and isinstance(refusal, ClientThrottled)):
-                await self._seed_keeper.check_final(refusal, mark)
+            await self._seed_keeper.check_final(refusal, mark)
             raise
 
     async def _check(self, candidates: Candidates, caller: _Caller, mark: str) -> Client:
