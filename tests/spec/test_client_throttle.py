@@ -66,17 +66,6 @@ def assert_throttled(response: httpx2.Response) -> None:
     assert 1 <= int(response.headers["retry-after"]) <= 60
 
 
-@ONE_SERVER
-@pytest.mark.usefixtures("held_time")
-async def test_flood_past_the_limit_asks_redis_nothing(http: httpx2.AsyncClient, store: redis.Redis) -> None:
-    await fail(http, 30)
-    assert_throttled(await WRONG_SHOP.revoke(http, "x"))
-    with recording_commands(store) as commands:
-        assert_throttled(await WRONG_SHOP.revoke(http, "x"))
-
-    assert {command.split()[0] for command in commands} <= {"HELLO"}  # of the watching client
-
-
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force")
 @pytest.mark.clause("7009-5-guessing-throttled", "decided-error-statuses")
 async def test_thirty_first_secret_in_a_minute_is_refused(
