@@ -65,7 +65,7 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
             authenticator, worker.bearer, worker.bearer_counts, worker.families, worker.keyring, issuer
         ).post,
         "global-token-revocation": GlobalTokenRevocationEndpoint(
-            authenticator, worker.logins, worker.users, worker.revocations, issuer
+            authenticator, worker.logins, worker.users, worker.registry.ids, worker.revocations, issuer
         ).post,
     }
     logout = BackchannelLogoutEndpoint(worker.logins, worker.single_use, worker.revocations)

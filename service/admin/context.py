@@ -12,7 +12,7 @@ from service.admin.output import CommandRefused
 from service.components import Components
 from service.config.settings import Settings, load_settings, make_redis_url
 from service.observability.audit import record_event, use_audit_stream
-from service.protocol.scope import MAIN_REALM, parse_realm
+from service.protocol.scope import MAIN_REALM
 from service.protocol.user import UserIdentity, identify_user, normalize_claim
 from service.registry.editor import RegistryEditor
 from service.store.records import FamilyRecord
@@ -66,7 +66,8 @@ class AdminContext(Components):
                 "token_revoked_by_console",
                 client_id=family.client_id,
                 username=family.username,
-                realm=parse_realm(family.scope),
+                realm=family.realm,
+                sub=family.subject,
                 family=digest,
             )
         return ended is not None

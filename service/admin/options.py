@@ -74,7 +74,7 @@ def validate_user(user: User, password: str | None, least_characters: int) -> No
     from service.registry.seed_file.check import check_user  # as above
 
     mistakes: dict[str, str] = {}
-    entry = UserEntry(username=user.username, realm=user.realm, name=user.name, password=password)
+    entry = UserEntry(username=user.username, realm=user.realm, id=user.id, name=user.name, password=password)
     check_user(entry, "", mistakes, least_characters)
     if password is None:
         mistakes.pop("password", None)

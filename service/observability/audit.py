@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from service.observability.logs import EventLog, find_trace_id
-from service.protocol.user import identify_user
 
 Fields = dict[str, Any]
 """The fields of an event by their names. A field whose value is unknown is left out.
@@ -97,7 +96,7 @@ def get_group(event: str, fields: Fields) -> str:
         return "operators"
     if event == "provider_logout" or fields.get("reason") == "client":
         return "programs"
-    return "users" if "sub" in fields and event not in _REFUSED_LOGINS else "unauthenticated"
+    return "users" if "username" in fields and event not in _REFUSED_LOGINS else "unauthenticated"
 
 
 class EventSink(Protocol):
@@ -128,13 +127,8 @@ def log_event(event: str, fields: Mapping[str, object]) -> None:
 
 
 def stream_event(event: str, fields: Fields) -> Fields:
-    """Hand the event to the stream, unless it is only logged. Returns the fields whose value is known.
-
-    A refresh and an exchange give `sub`, as it would take them 40 µs. For other events it is made of user and realm.
-    """
+    """Hand the event to the stream, unless it is only logged. Returns the fields whose value is known."""
     known = {name: value for name, value in fields.items() if value != ""}
-    if "username" in known and "sub" not in known:
-        known["sub"] = identify_user(known["realm"], known["username"]).subject
     audit_stream = _audit_stream.get()
     if audit_stream is not None and goes_to_stream(event):
         trace_id = find_trace_id()

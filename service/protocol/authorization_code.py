@@ -16,7 +16,7 @@ from .client import AUTHORIZATION_CODE, Client
 from .errors import InvalidGrant
 from .grammar import CODE_VERIFIER
 from .parameters import Form
-from .scope import parse_scope
+from .scope import parse_realm, parse_scope
 
 
 class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +24,7 @@ class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):
 
     created_ms: int
     expires_ms: int
+    user_digest: str
     subject: str
     client_id: str
     redirect_uri: str
@@ -33,6 +34,10 @@ class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):
     sid: str = ""
 
     grant_type = AUTHORIZATION_CODE
+
+    @property
+    def realm(self) -> str:
+        return parse_realm(self.scope)
 
 
 class RedeemedCode(NamedTuple):

@@ -9,7 +9,7 @@ Clauses: RFC 6749 §4.1.2.1, §5.2, RFC 6750 §3, §3.1, SPEC §2.4, §7.1, §7.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Protocol
 
 import msgspec
 
@@ -69,6 +69,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "user_malformed": "Malformed user: {name}.",
     "password_missing": "There is no such user, and a new user needs a password or a password_hash.",
     "condition_malformed": "If-Match and If-None-Match must be *, each once, and Content-Range is not supported.",
+    "user_id_taken": "Another user has this id.",
     "condition_false": "The user exists, which If-None-Match excludes, or does not exist, which If-Match excludes.",
     "sub_id_malformed": "The JSON object must have a sub_id, an object of the format opaque with id, iss_sub with iss "
     "and sub, or email with email; all of these are texts that are not empty.",
@@ -152,11 +153,22 @@ DESCRIPTIONS: Final[dict[str, str]] = {
 """The descriptions that are sent, by the reason of the error."""
 
 
+class NamedUser(Protocol):
+    """A user as events name them. `subject` is unique over realms, and `username` in its realm."""
+
+    @property
+    def realm(self) -> str: ...
+    @property
+    def username(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+
+
 class OAuthError(Exception):
     """A refusal with an OAuth error code.
 
     `status` is the HTTP status of its response: that of its class, unless HTTP has a more exact one for the reason.
-    `username` is the name in the record of the user whose login is refused. It is for security events and never sent.
+    `user` is the user whose login is refused, if there is a record. It is for security events and never sent.
     """
 
     error: ClassVar[str]
@@ -169,13 +181,13 @@ class OAuthError(Exception):
         reason: str,
         *,
         name: str = "",
-        username: str = "",
+        user: NamedUser | None = None,
         status: int = 0,
         retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.username = username
+        self.user = user
         self.status = status or self.status
         self.description = DESCRIPTIONS[reason].format(name=name)
         self.retry_after_seconds = retry_after_seconds

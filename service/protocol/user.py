@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 import unicodedata
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final, Literal, NamedTuple
@@ -38,8 +39,11 @@ _DROPPED: Final = dict.fromkeys(map(ord, _INVISIBLE))
 _MAX_TYPED_CHARACTERS: Final = 4 * MAX_NAME_CHARACTERS
 """NFC makes one character of at most four, so a name that is longer than this is longer than any user's in NFC, too."""
 
-_SUBJECT: Final = re.compile("[A-Za-z0-9_-]{21}[AQgw]")
-"""The base64url of 128 bits, whose last character has only two of them."""
+_EXTERNAL_SUBJECT: Final = re.compile("~([A-Za-z0-9_-]{21}[AQgw])")
+"""A tilde and the base64url of 128 bits, whose last character has only two of them."""
+
+ID_FORM: Final = re.compile("(?!~)[!-$&-~]{1,128}")
+"""The ids that a user of realm main can have. A percent sign would need an escape in a header."""
 
 UserNarrowing = Literal["user_disabled", "password_set", "role_removed"]
 
@@ -50,13 +54,13 @@ _WIDE_SIGNS: Final = str.maketrans("\uff20\ufe6b\u3002\uff61\ufe12", "@@...")
 class UserIdentity(msgspec.Struct, frozen=True):
     """The user that a realm and a user name identify. Create it with `identify_user`.
 
-    `subject` is stable, opaque and unique across realms: 22 characters of base64url, 128 bits of a digest. `shard` is
-    the hash tag of all keys of the user: the first 12 bits of the subject as 3 hex digits.
+    `digest` is of both: 128 bits, 22 characters of base64url. `shard` is the hash tag of all keys of the user: the
+    first 12 bits of the digest as 3 hex digits.
     """
 
     realm: str
     username: str
-    subject: str
+    digest: str
     shard: str
 
 
@@ -64,8 +68,8 @@ def identify_user(realm: str, username: str) -> UserIdentity:
     """Return the identity for a realm and a user name, which in realm main may be as it was typed."""
     name = normalize_username(username) if realm == MAIN_REALM else username
     digest = hashlib.sha256(f"user\n{realm}\n{name}".encode()).digest()
-    subject = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
-    return UserIdentity(realm, name, subject, digest[:2].hex()[:3])
+    text = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
+    return UserIdentity(realm, name, text, digest[:2].hex()[:3])
 
 
 def is_username(text: str) -> bool:
@@ -73,11 +77,20 @@ def is_username(text: str) -> bool:
     return len(text) <= MAX_NAME_CHARACTERS and is_unicode_without_line_ends(text)
 
 
-def identify_subject(subject: str) -> UserIdentity | None:
-    """Return the identity of a subject, without realm and user name, or None if no user can have this subject."""
-    if not _SUBJECT.fullmatch(subject):
-        return None
-    return UserIdentity("", "", subject, urlsafe_b64decode(subject[:4]).hex()[:3])
+def make_user_id() -> str:
+    """Return a random id for a new user: 128 bits, 22 characters of base64url."""
+    return secrets.token_urlsafe(16)
+
+
+def identify_digest(digest: str) -> UserIdentity:
+    """Return the identity of a digest, without realm and user name."""
+    return UserIdentity("", "", digest, urlsafe_b64decode(digest[:4]).hex()[:3])
+
+
+def identify_external_subject(subject: str) -> UserIdentity | None:
+    """Return the identity of the external user with this subject, or None if no external user can have it."""
+    found = _EXTERNAL_SUBJECT.fullmatch(subject)
+    return identify_digest(found[1]) if found else None
 
 
 def identify_for_throttle(realm: str, username: str) -> UserIdentity:
@@ -155,11 +168,12 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     `revision` changes with every change of the record, so that a login can prove that the record it checked is still
     current. `upgraded_from` is the digest of the hash that a login replaced by `password_hash`, a weaker one or one of
     another kind. A seed that still has that hash has the same password. `imported_hash` is the digest of the hash that
-    the last import of the user gave.
+    the last import of the user gave. `id` is empty in external realms.
     """
 
     realm: str
     username: str
+    id: str = ""
     password_hash: str | None = None
     upgraded_from: str | None = None
     imported_hash: str | None = None
@@ -171,6 +185,11 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> UserIdentity:
         return identify_user(self.realm, self.username)
+
+    @property
+    def subject(self) -> str:
+        """What other systems know the user by, unique over realms: the id, or in external realms `~` and the digest."""
+        return self.id if self.realm == MAIN_REALM else f"~{self.identity.digest}"
 
 
 class Login(NamedTuple):

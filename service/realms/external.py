@@ -78,7 +78,7 @@ class ExternalRealm:
         form = {"username": username, "password": password, "scope": self.provider.scope}
         async with self._calling(with_password=True):
             identity = await self._identify("password", form, None, refusal=InvalidGrant("password_wrong"))
-        disabled = InvalidGrant("user_disabled", username=identity.username)
+        disabled = InvalidGrant("user_disabled", user=User(realm=self.name, username=identity.username))
         return await self._admit(identity, begun_ms, InvalidGrant("provider_doubts_email"), disabled)
 
     async def make_authorization_address(self, binding: LoginBinding, redirect_uri: str, *, force_login: bool) -> str:
@@ -121,7 +121,7 @@ class ExternalRealm:
         nonce = binding.nonce if self.provider.speaks_openid else None
         async with self._calling():
             identity = await self._identify("authorization_code", form, nonce, refusal=CodeRejected("provider_denied"))
-        disabled = AccessDenied("user_not_admitted", username=identity.username)
+        disabled = AccessDenied("user_not_admitted", user=User(realm=self.name, username=identity.username))
         return await self._admit(identity, begun_ms, AccessDenied("email_not_verified"), disabled)
 
     async def read_logout_token(self, text: str) -> LogoutToken:

@@ -85,8 +85,8 @@ class Logins:
                 begun_ms = marked_ms + 1 if realm == MAIN_REALM else await self._external.read_clock_ms()
                 return await checker.log_in(username, password, network, begun_ms)
         except Exhausted as error:
-            name = await self._main.get_registered_name(username) if realm == MAIN_REALM else ""
-            raise LoginThrottled("login_throttled", username=name, retry_after_seconds=error.wait_seconds) from None
+            user = await self._main.find_registered(username) if realm == MAIN_REALM else None
+            raise LoginThrottled("login_throttled", user=user, retry_after_seconds=error.wait_seconds) from None
 
     @asynccontextmanager
     async def limiting_refusals(self, realm: str, prefixes: Prefixes, username: str = "") -> AsyncIterator[None]:

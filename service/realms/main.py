@@ -37,19 +37,18 @@ class MainRealm:
             raise InvalidGrant("user_unknown")
         right, new_hash = await self._passwords.verify(password, user.password_hash, network)
         if not right:
-            raise InvalidGrant("password_wrong", username=user.username)
+            raise InvalidGrant("password_wrong", user=user)
         if user.disabled:
-            raise InvalidGrant("user_disabled", username=user.username)
+            raise InvalidGrant("user_disabled", user=user)
         if new_hash is not None:
             with suppress(StoreUnavailable):
                 upgraded_from = user.upgraded_from or digest_hash(user.password_hash)
                 await self._registry.users.replace_password_hash(user, new_hash, upgraded_from)
         return Login(user, begun_ms)
 
-    async def get_registered_name(self, username: str) -> str:
-        """Return the name in the user's record, or an empty text. An unknown name costs as much as a known one."""
-        user = await self._registry.users.find(identify_user(MAIN_REALM, username))
-        return user.username if user else ""
+    async def find_registered(self, username: str) -> User | None:
+        """Return the user, even a disabled one. An unknown name costs as much as a known one."""
+        return await self._registry.users.find(identify_user(MAIN_REALM, username))
 
     async def find_user(self, username: str) -> User | None:
         """Return the user, or None if they do not exist or are disabled."""

@@ -30,6 +30,10 @@ class ChangeRefused(Exception):
     """The change was refused, and nothing was changed. The message is a sentence with the reason."""
 
 
+class IdTaken(ChangeRefused):
+    """The id that a new user was to have is another user's."""
+
+
 def replacing(old: Changed, new: Changed) -> Callable[[Changed], Changed]:
     """Return the change from `old` to `new`. It raises ChangeRefused if the record is no longer `old`."""
 
@@ -101,10 +105,11 @@ class RegistryEditor:
         In an external realm the user may have logged in before without a record, with the default roles of the realm.
         If the new record lacks one of these roles, the user's sessions end.
         """
-        async with self._changing(user.identity.subject):
+        async with self._changing(user.identity.digest):
             if await self._registry.users.find(user.identity) is not None:
                 raise ChangeRefused(f"the user {user.username} already exists in realm {user.realm}")
             unlisted = await self._find_unlisted(user.identity)
+            await self._claim_id(user)
             await self._put_user(None, user, find_user_narrowing(unlisted, user) if unlisted else None)
 
     async def change_user(
@@ -121,38 +126,45 @@ class RegistryEditor:
         A new password takes rights away unless `keep_sessions`. With `or_unlisted` a user of an external realm who has
         no record gets one.
         """
-        async with self._changing(identity.subject):
+        async with self._changing(identity.digest):
             old = await self._get_user(identity, or_unlisted=or_unlisted)
             new = change(old)
             reason = find_user_narrowing(old, new) or ("user_disabled" if new.disabled else None)
             await self._put_user(old, new, None if keep_sessions else reason)
 
-    async def put_user(self, identity: UserIdentity, change: Callable[[User | None], User]) -> bool:
-        """Create a user of realm main, or replace the record as `change_user` does. Returns True if the user is new.
+    async def put_user(self, identity: UserIdentity, change: Callable[[User | None], User]) -> tuple[User, bool]:
+        """Create a user of realm main, or replace the record as `change_user` does.
 
-        `change` gets None if there is no such user. If it returns the record that it got, nothing ends.
+        `change` gets None if there is no such user. If it returns the record that it got, nothing ends. Returns the
+        user, and True if the user is new. Raises IdTaken.
         """
-        async with self._changing(identity.subject):
+        async with self._changing(identity.digest):
             old = await self._registry.users.find(identity)
             new = change(old)
+            if old is None:
+                await self._claim_id(new)
             await self._put_user(old, new, find_user_narrowing(old, new) if old else None)
-        return old is None
+        return new, old is None
 
     async def delete_user(self, identity: UserIdentity, check: Callable[[User], object] = lambda _: None) -> None:
         """Delete the user. `check` gets the record, and may refuse by an exception."""
-        async with self._changing(identity.subject):
+        async with self._changing(identity.digest):
             user = await self._get_user(identity)
             check(user)
-            await self._registry.add_pending_users([UserEnding.of(identity, "user_deleted")])
+            ending = UserEnding.of(identity, "user_deleted")
+            await self._registry.add_pending_users([ending])
             await self._registry.users.delete(identity)
             record_change(user, None, **self._origin)
+            if user.id:
+                await self._pending_revocations.run_revocation_of(ending)
+                await self._registry.ids.release([(user.id, identity)])
 
     @asynccontextmanager
-    async def _changing(self, subject: str = "", *, scans: bool = False) -> AsyncIterator[None]:
+    async def _changing(self, digest: str = "", *, scans: bool = False) -> AsyncIterator[None]:
         """Hold the lock during a change, then run pending revocations, even if the change is refused.
 
         These include the pending revocations of an earlier change that was interrupted. Raises StoreUnavailable if
-        sessions of the user `subject` are left, but not for other users. Only a change of a client scans sessions,
+        sessions of the user `digest` are left, but not for other users. Only a change of a client scans sessions,
         without the lock, so a change of a user waits for no scan.
         """
         try:
@@ -161,7 +173,7 @@ class RegistryEditor:
                     yield
                 finally:
                     left = await self._pending_revocations.run_user_revocations(lock)
-                    if subject in {user.subject for user in left}:
+                    if digest in {user.digest for user in left}:
                         raise StoreUnavailable("sessions of the user are left; they end as soon as that is possible")
         finally:
             if scans:
@@ -192,6 +204,10 @@ class RegistryEditor:
         if provider is None:
             raise ChangeRefused(f"there is no realm {identity.realm}")
         return provider.make_unlisted_user(identity.realm, identity.username)
+
+    async def _claim_id(self, user: User) -> None:
+        if user.id and (holder := await self._registry.ids.claim_one(user)):
+            raise IdTaken(f"the id {user.id} is that of the user {holder}")
 
     async def _put_user(self, old: User | None, new: User, reason: EndReason | None) -> None:
         """Write and record the change of `old` to `new`. With a reason, all sessions of the user end."""

@@ -54,7 +54,13 @@ class PasswordChange:
                 if changed is None:
                     return None
                 # Recorded now, so that an interruption of the revocation cannot hide the change.
-                record_event("password_changed", username=checked.username, realm=checked.realm, address=address)
+                record_event(
+                    "password_changed",
+                    username=checked.username,
+                    realm=checked.realm,
+                    sub=checked.subject,
+                    address=address,
+                )
                 return Login(changed, await self._pending_revocations.run_revocation_of(ending) + 1)
         except LockHeld:
             raise TemporarilyUnavailable("registry_locked", retry_after_seconds=1) from None

@@ -67,7 +67,7 @@ class PendingRevocations:
 
         Returns the time of the mark.
         """
-        revoked = await self._revocations.revoke_all(user.shard, user.subject, reason=user.reason)
+        revoked = await self._revocations.revoke_all(user.shard, user.digest, reason=user.reason)
         await self._registry.clear_pending_users([user])
         return revoked.marked_ms
 
@@ -160,9 +160,9 @@ class PendingRevocations:
                     user = provider.make_unlisted_user(identity.realm, identity.username)
                 has_roles = isinstance(user, User) and roles <= set(user.roles)
                 is_kept = provider is not None and (has_roles or bool(trouble))
-                if identity.subject in ended or is_kept:
+                if identity.digest in ended or is_kept:
                     continue
-                ended.add(identity.subject)
+                ended.add(identity.digest)
                 reason: EndReason = "realm_deleted" if provider is None else "role_removed"
                 left.update(await self._revocations.revoke_all_of([UserEnding.of(identity, reason)]))
         await self._revocations.revoke_all_left(left)

@@ -43,7 +43,7 @@ def record_change(old: Record | None, new: Record | None, *, realm: str = "", **
     if isinstance(record, Client):
         kind, named = "client", {"client_id": record.client_id}
     elif isinstance(record, User):
-        kind, named = "user", {"username": record.username, "realm": record.realm}
+        kind, named = "user", {"username": record.username, "realm": record.realm, "sub": record.subject}
     else:
         kind, named = "realm", {"realm": realm}
     for event in _list_events(kind, old, new):

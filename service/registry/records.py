@@ -34,8 +34,10 @@ def make_client(entry: ClientEntry, old: Client | None, secret_hash: str | None 
     return msgspec.structs.replace(client, client_secret_hash=secret_hash, has_short_secret=is_short)
 
 
-def make_user(entry: UserEntry, old: User | None, password_hash: str | None = None) -> User:
+def make_user(entry: UserEntry, old: User | None, password_hash: str | None = None, new_id: str = "") -> User:
     """Make the record of a user. `password_hash` is the hash of a plain password, if the caller uses it.
+
+    The id never changes. `new_id` is that of a user who had no record.
 
     A hash of the file that a login replaced by a stronger one stays replaced. The digest of the last import is kept,
     since without it a repeated import would restore the old password.
@@ -50,7 +52,11 @@ def make_user(entry: UserEntry, old: User | None, password_hash: str | None = No
     entry = msgspec.structs.replace(entry, roles=tuple(dict.fromkeys(entry.roles)))
     user = msgspec.convert({"realm": entry.realm} | msgspec.to_builtins(entry), User)
     return msgspec.structs.replace(
-        user, password_hash=password_hash, upgraded_from=upgraded_from, imported_hash=imported_hash
+        user,
+        id=old.id if old else new_id,
+        password_hash=password_hash,
+        upgraded_from=upgraded_from,
+        imported_hash=imported_hash,
     )
 
 

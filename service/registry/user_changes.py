@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import User, UserIdentity, identify_user, normalize_username
+from service.protocol.user import User, UserIdentity, identify_user, make_user_id, normalize_username
 from service.registry.records import make_user, merge_record
 from service.registry.seed_file.check import Mistakes, check_user
 from service.registry.seed_file.entries import UserEntry
@@ -30,12 +30,17 @@ class UserChange(NamedTuple):
         """True if the change has a password or a hash, as one that creates a user must."""
         return "password" in self.fields
 
+    def changes_id(self, old: User | None) -> bool:
+        """True if the change names another id than the user has. No change may do that."""
+        return old is not None and self.entry.id not in ("", old.id)
+
     def apply(self, old: User | None, password_hash: str | None) -> User:
         """Return the record after the change. `old` is the record until now, or None if the change creates the user.
 
-        `password_hash` is the hash of the plain password, if the change has one.
+        `password_hash` is the hash of the plain password, if the change has one. A new user without an id gets a random
+        one.
         """
-        made = make_user(self.entry, old, password_hash)
+        made = make_user(self.entry, old, password_hash, self.entry.id or make_user_id())
         return made if old is None else merge_record(old, made, self.fields)
 
 

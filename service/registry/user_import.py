@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from service.crypto.hash_kinds import digest_hash
 from service.observability.audit import record_event
 from service.protocol.parameters import parse_json
-from service.protocol.user import User, UserNarrowing, find_user_narrowing
+from service.protocol.user import User, UserIdentity, UserNarrowing, find_user_narrowing
 from service.registry.editor import ChangeRefused
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.record_changes import record_change
@@ -72,17 +72,16 @@ class UserImport:
 
     async def check(self, on_progress: Callable[[int], object]) -> None:
         """Raise BadSeed with the mistakes in the file, if there are any."""
-        mistakes, first_lines = Mistakes(), dict[int, int]()
+        mistakes, first_lines, first_ids = Mistakes(), dict[int, int](), dict[int, int]()
         for batch in self._list_batches(mistakes):
             for number, change in batch:
-                # The hash of a subject has 64 bits, and takes a third of the memory of the subject.
-                first = first_lines.setdefault(hash(change.identity.subject), number)
+                # The hash of a digest has 64 bits, and takes a third of the memory of the digest.
+                first = first_lines.setdefault(hash(change.identity.digest), number)
                 if first != number:
                     mistakes[f"line {number}: username"] = f"is already named in line {first}"
-            no_password = [(number, change.identity) for number, change in batch if not change.names_password]
-            users = await self._registry.users.find_many([identity for _, identity in no_password])
-            new = (number for (number, _), user in zip(no_password, users, strict=True) if user is None)
-            mistakes |= {f"line {number}: password": "is missing (or password_hash); the user is new" for number in new}
+                if change.entry.id and (first := first_ids.setdefault(hash(change.entry.id), number)) != number:
+                    mistakes[f"line {number}: id"] = f"is already given in line {first}"
+            await self._check_batch(batch, mistakes)
             self.total += len(batch)
             on_progress(self.total)
         if mistakes:
@@ -90,6 +89,22 @@ class UserImport:
             if len(texts) >= MAX_MISTAKES:
                 texts.append(f"the check stopped after {MAX_MISTAKES} mistakes")
             raise BadSeed(tuple(texts), Path(self._file.name))
+
+    async def _check_batch(self, batch: Sequence[Line], mistakes: Mistakes) -> None:
+        """Note what new users lack, ids that other users have, and ids that would change."""
+        looked_up = [(number, change) for number, change in batch if change.entry.id or not change.names_password]
+        users = await self._registry.users.find_many([change.identity for _, change in looked_up])
+        new = dict[str, tuple[int, UserIdentity]]()
+        for (number, change), user in zip(looked_up, users, strict=True):
+            if user is None and not change.names_password:
+                mistakes[f"line {number}: password"] = "is missing (or password_hash); the user is new"
+            if change.changes_id(user):
+                mistakes[f"line {number}: id"] = "is not the one that the user has; an id never changes"
+            if user is None and change.entry.id:
+                new[change.entry.id] = number, change.identity
+        claims = [(user_id, identity) for user_id, (_, identity) in new.items()]
+        for user_id, holder in (await self._registry.ids.find_taken(claims)).items():
+            mistakes[f"line {new[user_id][0]}: id"] = f"is that of the user {holder}"
 
     async def apply(self, on_progress: Callable[[int, int], object], *, actor: str) -> dict[str, int]:
         """Add and update the users, and return their numbers by what was done.
@@ -135,6 +150,9 @@ class UserImport:
                         planned = await plan()
                         endings = [UserEnding.of(new.identity, ending) for _, new, ending in planned if ending]
                         await self._registry.add_pending_users(endings)
+                        new_users = [(new.id, new.identity) for old, new, _ in planned if old is None]
+                        if taken := await self._registry.ids.claim(new_users):
+                            raise ChangeRefused(f"other users were given these ids meanwhile: {', '.join(taken)}")
                         await self._registry.users.put_many([(new.identity, old, new) for old, new, _ in planned])
                         await self._pending_revocations.run_user_revocations(lock)
                     next_write = clock() + self.batch_pause_seconds
@@ -186,6 +204,8 @@ class UserImport:
         for (number, change), old in zip(lines, olds, strict=True):
             if old is None and not change.names_password:
                 raise ChangeRefused(f"line {number}: the user was deleted during the import; repeat the import")
+            if change.changes_id(old):
+                raise ChangeRefused(f"line {number}: the user was replaced during the import; repeat the import")
             new = _remember_hash(old, change.apply(old, hashes.get(number)), change.entry.password_hash)
             if new != old:
                 planned.append((old, new, find_user_narrowing(old, new) if old else None))

@@ -11,14 +11,15 @@
 | logout:{shard}:<digest>         | string | twenty minutes                       | single_use                        |
 | browser:{shard}:<digest>        | string | the browser session's lifetime       | start_browser_session             |
 | consent:{shard}:<digest>        | string | half an hour, or less if it ends      | hold_consent, allow, deny         |
-| index:{shard}:<subject>         | zset   | as its longest member, and more      | start, redeem, spend, hold, allow |
-| revoked:{shard}:<subject>       | zset   | until revokeAll ends, or its lifetime| revoke_all                        |
-| mark:{shard}:<subject>[:sid]    | string | longer than what it covers; sid: 15 m| revoke_all                        |
-| login:{shard}:<subject>[:from]  | string | its window, or less                  | settle_attempt                    |
-| login:{shard}:<subject>:origins | hash   | as the longest-lived of its counters | settle_attempt                    |
+| index:{shard}:<user>            | zset   | as its longest member, and more      | start, redeem, spend, hold, allow |
+| revoked:{shard}:<user>          | zset   | until revokeAll ends, or its lifetime| revoke_all                        |
+| mark:{shard}:<user>[:sid]       | string | longer than what it covers; sid: 15 m| revoke_all                        |
+| login:{shard}:<user>[:from]     | string | its window, or less                  | settle_attempt                    |
+| login:{shard}:<user>:origins    | hash   | as the longest-lived of its counters | settle_attempt                    |
 | address:{from}:…                | string | its window, or less                  | settle_attempt                    |
 | lease:<one of these counters>   | string | ten seconds                          | reserve_attempt, settle_attempt   |
-| user:{shard}:<subject>          | hash   | for good                             | registry, put_user, remove_user   |
+| user:{shard}:<user>             | hash   | for good                             | registry, put_user, remove_user   |
+| id:{shard}:<digest of the id>   | string | for good                             | user_ids                          |
 | seed:{shard}                    | hash   | for good                             | registry, put_user, remove_user   |
 | client:{registry}:<client_id>   | string | for good                             | put_client, delete_client         |
 | realm:{registry}:<realm>        | string | for good                             | put_realm                         |
@@ -44,8 +45,10 @@ write the index. A client may have lifetimes of its own; an index and a mark liv
 
 Every account of Redis can learn the names of keys, so `from` is a keyed digest of the caller's network or browser.
 
+`<user>` is the digest of a user's realm and name.
+
 The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is the first 12 bits of
-the user's subject. All keys of one user share it, and each of the user's tokens names it. The shard of a login that
+the user's digest. All keys of one user share it, and each of the user's tokens names it. The shard of a login that
 returned from an identity provider (`external`) follows from the login's state, not from its user. Scripts that derive
 keys declare one more key, `guard:{…}`, which is never written.
 """
@@ -53,6 +56,7 @@ keys declare one more key, `guard:{…}`, which is never written.
 from __future__ import annotations
 
 import hashlib
+from base64 import urlsafe_b64encode
 from functools import partial
 from typing import Final
 
@@ -63,6 +67,7 @@ REGISTRY_SHARD: Final = "registry"
 LASTING_KINDS: Final = frozenset(
     {
         "user",
+        "id",
         "seed",
         "client",
         "realm",
@@ -86,7 +91,7 @@ def fence_key(shard: str) -> str:
 
 
 def make_key(kind: str, shard: str, name: str) -> str:
-    """Return the key of a record that has a digest or a subject as its name."""
+    """Return the key of a record that has a digest as its name."""
     return f"{kind}:{{{shard}}}:{name}"
 
 
@@ -100,9 +105,9 @@ index_key: Final = partial(make_key, "index")
 revoked_key: Final = partial(make_key, "revoked")
 
 
-def mark_key(shard: str, subject: str, sid: str = "") -> str:
+def mark_key(shard: str, user_digest: str, sid: str = "") -> str:
     """Return the key of the mark of a revokeAll, or of the mark of one login at an identity provider."""
-    return make_key("mark", shard, f"{subject}:{sid}" if sid else subject)
+    return make_key("mark", shard, f"{user_digest}:{sid}" if sid else user_digest)
 
 
 def login_key(identity: UserIdentity, origin: str = "") -> str:
@@ -111,7 +116,7 @@ def login_key(identity: UserIdentity, origin: str = "") -> str:
     The origin is in angle brackets until `Attempts` replaces it by a keyed digest.
     """
     suffix = f":<{origin}>" if origin else ""
-    return f"login:{{{identity.shard}}}:{identity.subject}{suffix}"
+    return f"login:{{{identity.shard}}}:{identity.digest}{suffix}"
 
 
 def origins_key(identity: UserIdentity) -> str:
@@ -131,7 +136,17 @@ def address_key(purpose: str, network: str, name: str = "", *, within_it: str = 
 
 
 def user_key(identity: UserIdentity) -> str:
-    return f"user:{{{identity.shard}}}:{identity.subject}"
+    return f"user:{{{identity.shard}}}:{identity.digest}"
+
+
+def id_shard(user_id: str) -> str:
+    return hashlib.sha256(user_id.encode()).hexdigest()[:3]
+
+
+def id_key(user_id: str) -> str:
+    """Return the key that leads from a user's id to the digest of the user's name. It lies in a shard of its own."""
+    digest = urlsafe_b64encode(hashlib.sha256(user_id.encode()).digest()[:16]).decode().rstrip("=")
+    return make_key("id", id_shard(user_id), digest)
 
 
 def user_seed_key(shard: str) -> str:

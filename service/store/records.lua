@@ -8,7 +8,7 @@
 --
 -- A family, the record of one grant: first what never changes:
 --     version, created_ms, grant_type ("p" for password, "a" for authorization_code), secret_used ("1" if the client
---     authenticated with a secret, or "0"), subject, client_id, username, scope, sid,
+--     authenticated with a secret, or "0"), user_digest, subject, client_id, username, scope, sid,
 --   and then what a refresh changes:
 --     expires_ms        the end of the family unless it is refreshed
 --     access_until_ms   the end of its last access token
@@ -23,17 +23,20 @@
 --     replay_tokens     the same for access tokens from replays, whose `issued` is not a time of spending
 --     spent_times       " generation:issued" of the tokens that left the list within the grace, the oldest first. Each
 --                       also stands for the generations between the previous entry and itself
--- A browser session: version, created_ms, expires_ms, subject, realm, username, login (the digest of the first of this
---   user's consecutive sessions in this browser), name (the user's name at the identity provider, or empty), sid.
--- A consent: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of the code),
+-- A browser session: version, created_ms, expires_ms, user_digest, subject, realm, username, login (the digest of the
+--   first of this user's consecutive sessions in this browser), name (the user's name at the identity provider, or
+--   empty), sid.
+-- A consent: version, created_ms, expires_ms, login, user_digest, answer (empty; "denied"; the digest of the code),
 --   request (JSON, which has no line ends), sid.
--- A code: version, created_ms, expires_ms, subject, client_id, redirect_uri, code_challenge, username, scope, sid.
+-- A code: version, created_ms, expires_ms, user_digest, subject, client_id, redirect_uri, code_challenge, username,
+--   scope, sid.
 -- A code after its exchange: version, client_id, code_challenge, family digest.
 -- An access token: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
 -- The tombstone of a family: version, ended_ms, reason (see `EndReason` in families.py), head, presented (the
 --   generation whose replay ended the family, or empty), spent_ms (when that generation had been spent, or empty),
 --   created_ms, client_id, subject, username, scope. Tombstones are for people to read. No request reads one, and no
 --   family is restored from one.
+-- The user_digest names the keys of the user, and the subject is what other systems know the user by (User.subject).
 -- The sid of these records tells from which login at an identity provider they come: a digest of its session id there,
 --   "-" if the provider named none, empty in realm main.
 
@@ -72,9 +75,9 @@ local function read_mark_at(key) return tonumber(redis.call('GET', key) or '0') 
 
 -- Returns the time (ms) of the latest mark that covers records with this sid, or 0: the mark that a revokeAll set, or
 -- that of the end of this login at an identity provider. A record created at or before the mark is revoked.
-local function read_mark(subject, sid)
-  local marked_ms = read_mark_at(key_of('mark', subject))
-  return sid == '' and marked_ms or math.max(marked_ms, read_mark_at(key_of('mark', subject .. ':' .. sid)))
+local function read_mark(user_digest, sid)
+  local marked_ms = read_mark_at(key_of('mark', user_digest))
+  return sid == '' and marked_ms or math.max(marked_ms, read_mark_at(key_of('mark', user_digest .. ':' .. sid)))
 end
 
 local SET_BACK_MS = 1000
@@ -82,23 +85,23 @@ local SET_BACK_MS = 1000
 -- Returns the time (ms) of creation for what a login starts, or nil if a mark was set since the login began. In realm
 -- main `begun_ms` follows from the mark that the login began with (see reserve_attempt). For a login at an identity
 -- provider it is a time, so a mark that lies ahead of the clock does not count there: the clock was set back.
-local function date_login(subject, sid, begun_ms, now_ms)
-  local marked_ms = read_mark(subject, sid)
+local function date_login(user_digest, sid, begun_ms, now_ms)
+  local marked_ms = read_mark(user_digest, sid)
   if begun_ms <= marked_ms and (sid == '' or marked_ms <= now_ms + SET_BACK_MS) then return nil end
   -- In the millisecond of a mark it must count as younger than the mark.
   return math.max(now_ms, marked_ms + 1)
 end
 
 -- Adds a member to a user's index, and removes expired ones. The index lives as long as its longest-lived member.
-local function add_member(subject, member, expires_ms, now_ms)
-  local index_key = key_of('index', subject)
+local function add_member(user_digest, member, expires_ms, now_ms)
+  local index_key = key_of('index', user_digest)
   redis.call('ZADD', index_key, string.format('%d', expires_ms), member)
   redis.call('ZREMRANGEBYSCORE', index_key, '-inf', string.format('%d', now_ms))
   local longest = redis.call('ZRANGE', index_key, '-1', '-1', 'WITHSCORES')
   redis.call('PEXPIRE', index_key, string.format('%d', math.max(1, longest[2] - now_ms)))
 end
 
-local function forget_member(subject, member)
-  redis.call('ZREM', key_of('index', subject), member)
-  redis.call('ZREM', key_of('revoked', subject), member)
+local function forget_member(user_digest, member)
+  redis.call('ZREM', key_of('index', user_digest), member)
+  redis.call('ZREM', key_of('revoked', user_digest), member)
 end

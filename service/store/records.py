@@ -19,6 +19,7 @@ from service.gateway.access_record import VERSION
 from service.protocol.authorization import ConsentRequest
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
+from service.protocol.scope import parse_realm
 from service.redis_client.deadline import UnreadableRecord
 
 _read_request: Final = msgspec.json.Decoder(ConsentRequest).decode
@@ -38,6 +39,7 @@ class FamilyRecord(NamedTuple):
     created_ms: int
     grant_type: str
     secret_used: bool
+    user_digest: str
     subject: str
     client_id: str
     username: str
@@ -57,6 +59,10 @@ class FamilyRecord(NamedTuple):
     def used_ms(self) -> int:
         """The time of the last refresh, or of the grant. Replays do not count."""
         return self.created_ms + max((*self.spent_times, *(issued for issued, _ in self.tokens)), default=0)
+
+    @property
+    def realm(self) -> str:
+        return parse_realm(self.scope)
 
     @property
     def access_digests(self) -> list[str]:
@@ -92,7 +98,7 @@ class Consent(NamedTuple):
     created_ms: int
     expires_ms: int
     login: str
-    subject: str
+    user_digest: str
     answer: str
     consent_request: ConsentRequest
     sid: str
@@ -103,6 +109,7 @@ class BrowserSessionRecord(NamedTuple):
 
     created_ms: int
     expires_ms: int
+    user_digest: str
     subject: str
     realm: str
     username: str

@@ -33,10 +33,10 @@ async def list_records(
 
     Records that a revokeAll covers are left out. Those whose entries in the index expire last are chosen.
     """
-    shard, subject = identity.shard, identity.subject
+    shard, user_digest = identity.shard, identity.digest
     digests = await _list_members(redis, identity, kind, most, members_at_once)
     commands: list[Command] = [("GET", make_key(kind, shard, digest)) for digest in digests[:most]]
-    mark, *records = await redis.read_many([("GET", mark_key(shard, subject)), *commands])
+    mark, *records = await redis.read_many([("GET", mark_key(shard, user_digest)), *commands])
     marked_ms = parse_mark(mark)
     found = [(digest, parse(record)) for digest, record in zip(digests, records, strict=False) if record]
     return [pair for pair in found if pair[1].created_ms > marked_ms], len(digests) > most
@@ -51,7 +51,7 @@ async def _list_members(
     members of other kinds, possibly many.
     """
     prefix = f"{kind}:".encode()
-    key, digests, start = index_key(identity.shard, identity.subject), list[str](), 0
+    key, digests, start = index_key(identity.shard, identity.digest), list[str](), 0
     while True:
         members = await redis.read("ZREVRANGE", key, start, start + members_at_once - 1)
         digests += [member.removeprefix(prefix).decode() for member in members if member.startswith(prefix)]

@@ -160,7 +160,7 @@ async def test_unlock_lets_a_throttled_user_try_again(
 
 
 def login_keys(store: redis.Redis, user: UserCredentials) -> list[str]:
-    return list(store.scan_iter(f"login:*{identify_user('main', user.username).subject}*"))
+    return list(store.scan_iter(f"login:*{identify_user('main', user.username).digest}*"))
 
 
 class TestSessions:

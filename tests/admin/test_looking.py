@@ -53,7 +53,7 @@ class TestEvents:
     async def test_interrupted_change_is_still_logged(self, admin: Admin, store: redis.Redis) -> None:
         """Otherwise an admin could hide a change by pressing Ctrl-C in time."""
         identity = identify_user("main", BOB.username)
-        store.set(index_key(identity.shard, identity.subject), "no index, so that nothing can be ended")
+        store.set(index_key(identity.shard, identity.digest), "no index, so that nothing can be ended")
 
         assert (await admin("user", "disable", BOB.username, "--yes")).status == 1
         assert [event["event"] for event in (await admin("events", "--json")).lines] == ["user_disabled"]

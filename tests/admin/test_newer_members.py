@@ -39,7 +39,7 @@ USER = Place(user_key(IDENTITY), "record")
 ENTRIES = (
     Place(registry_key("seed"), "client:web-shop"),
     Place(registry_key("seed"), "realm:cep"),
-    Place(user_seed_key(IDENTITY.shard), IDENTITY.subject),
+    Place(user_seed_key(IDENTITY.shard), IDENTITY.digest),
 )
 ALL = (CLIENT, REALM_RECORD, USER, *ENTRIES)
 SEED_EDITS = {"client_name: Web Shop": "client_name: Shop", "name: Bob": "name: Robert", "id.example": "login.example"}

@@ -57,7 +57,7 @@ async def test_everything_marks_users_without_sessions(admin: Admin, worker: Wor
     done = await admin("revoke-all", "--everything", "--yes", "--json")
 
     assert done.status == 0
-    assert store.exists(mark_key(identity.shard, identity.subject))
+    assert store.exists(mark_key(identity.shard, identity.digest))
 
 
 async def test_everything_and_a_change_of_a_user_do_not_wait(admin: Admin, worker: Worker) -> None:

@@ -99,7 +99,7 @@ class ClusterDeployment:
         identity = identify_user(held.credentials.realm, held.credentials.username)
         interrupted = Revocations(BreakingConnection(self.settings, calls=1), max_keys=0)
         with pytest.raises(StoreUnavailable):
-            await interrupted.revoke_all(identity.shard, identity.subject)
+            await interrupted.revoke_all(identity.shard, identity.digest)
 
     def list_live(self, held: Held) -> list[bool]:
         """Return whether the family and each of the access tokens is there. The slot must have moved."""
@@ -129,14 +129,14 @@ class Held:
     def key(self) -> str:
         """Return one of the user's keys."""
         identity = identify_user(self.credentials.realm, self.credentials.username)
-        return index_key(identity.shard, identity.subject)
+        return index_key(identity.shard, identity.digest)
 
 
 async def end_provider_login(deployment: ClusterDeployment, held: Held) -> httpx2.Response:
     """End the login at an identity provider that the session came from, and answer as an endpoint would."""
     identity = identify_user(held.credentials.realm, held.credentials.username)
     try:
-        await deployment.worker.revocations.end_provider_login(identity.shard, identity.subject, SID)
+        await deployment.worker.revocations.end_provider_login(identity.shard, identity.digest, SID)
     except StoreUnavailable:
         body = {"error": "temporarily_unavailable", "error_description": "The slot is moving."}
         return httpx2.Response(503, headers={"cache-control": "no-store, no-cache", "pragma": "no-cache"}, json=body)

@@ -211,7 +211,7 @@ async def test_full_redis_accepts_a_revoke_all(
             sub_id = {"format": "email", "email": ALICE.username}
             assert (await revoke_user(direct_http, sub_id)).status_code == 204
         else:
-            await worker.revocations.end_provider_login(alice.shard, alice.subject, "a-login")
+            await worker.revocations.end_provider_login(alice.shard, alice.digest, "a-login")
         for tokens in sessions:
             assert not deployment.knows_access_token(tokens["access_token"])
             assert deployment.find_family(tokens["refresh_token"]) is None

@@ -112,7 +112,7 @@ async def test_go_gateway_caches_until_redis_revokes(deployment: Deployment, cal
         [(token, _)] = await start_sessions(worker, USERNAME, 1)
         # The second use caches the token.
         await caller.until(token, 200)
-        assert (await caller.ask(token)).headers["X-Auth-Subject"] == identify_user("main", USERNAME).subject
+        assert (await caller.ask(token)).headers["X-Auth-Subject"] == identify_user("main", USERNAME).digest
         before = deployment.count_calls("get")
         assert [(await caller.ask(token)).status_code for _ in range(20)] == [200] * 20
         assert deployment.count_calls("get") == before

@@ -194,7 +194,7 @@ async def test_cut_network_delays_a_revocation_by_a_second_at_most(
 ) -> None:
     await remember(proxied_lookup, *tokens)
     with deployment.cut_off():
-        await worker.revocations.revoke_all(CAROL.shard, CAROL.subject)
+        await worker.revocations.revoke_all(CAROL.shard, CAROL.digest)
         await let_trust_end(proxied_lookup, tokens[0], held_time)
         asking = start_lookups(proxied_lookup, tokens)
         await held_time.advance_in_steps(DEADLINE_SECONDS)

@@ -44,7 +44,7 @@ def test_example_value_matches_the_guide() -> None:
 
     assert grant.expires_at_ms - grant.issued_at_ms == 600_000
     assert (grant.client_id, grant.username, grant.realm) == ("phone-app", "alice@example.com", "main")
-    assert grant.subject == identify_user("main", "alice@example.com").subject
+    assert grant.subject == identify_user("main", "alice@example.com").digest
     assert grant.covers("realm:main role:enduser")
 
 

@@ -45,7 +45,7 @@ async def test_watches_end_when_their_user_is_logged_out(
     ended = [lookup.watch(token) for token in tokens for _ in range(10)]
     await settle(lookup)
 
-    await worker.revocations.revoke_all(CAROL.shard, CAROL.subject)
+    await worker.revocations.revoke_all(CAROL.shard, CAROL.digest)
 
     assert {await result_of(each) for each in ended} == {"revoked"}
     assert not going_on.done()

@@ -19,7 +19,7 @@ class Row(NamedTuple):
     def fits(self, key: str) -> bool:
         """Names in angle or curly brackets stand for any text; a part in square brackets may be left out."""
         form = re.escape(self.pattern.replace("…", "<rest>"))
-        form = form.replace(r"<subject>\[:from\]", r"[\w-]+(?::(?!origins$).+)?")
+        form = form.replace(r"<user>\[:from\]", r"[\w-]+(?::(?!origins$).+)?")
         form = form.replace(r"\[:sid\]", r"(?::[\w-]+)?")
         form = form.replace(r"\{registry\}", r"\{REGISTRY\}")
         form = re.sub(r"\\\{[a-z\\ ]+\\\}", r"\\{[0-9a-f]+\\}", form).replace("REGISTRY", "registry")

@@ -192,18 +192,18 @@ class ServiceUnderTest:
         family = "" if kept_family is None else self.family_names[kept_family].family_digest
         browser = "" if kept_browser is None else self.browser_names[kept_browser].digest
         self._run(
-            self._revocations.revoke_all(identity.shard, identity.subject, kept_family=family, kept_browser=browser)
+            self._revocations.revoke_all(identity.shard, identity.digest, kept_family=family, kept_browser=browser)
         )
 
     def end_provider_login(self, user: str, sid: str) -> None:
         identity = USERS[user].identity
-        self._run(self._revocations.end_provider_login(identity.shard, identity.subject, sid))
+        self._run(self._revocations.end_provider_login(identity.shard, identity.digest, sid))
 
     def revoke_until(self, user: str, seconds: float) -> None:
         """Revoke what was made up to that time after the beginning. The time that the test itself takes counts."""
         identity = USERS[user].identity
         until_ms = self._began_ms + round(1000 * (seconds + model.BESIDE_SECONDS))
-        self._run(self._revocations.revoke_all(identity.shard, identity.subject, until_ms=until_ms))
+        self._run(self._revocations.revoke_all(identity.shard, identity.digest, until_ms=until_ms))
 
     def dump(self) -> dict[str, tuple[bytes, int]]:
         keys = list(self._store.scan_iter(count=1000))

@@ -127,7 +127,7 @@ async def test_ended_family_takes_less_memory(sessions: Sessions) -> None:
         session = await sessions.start()
         await sessions.refresh(session, refreshes)
         before = memory(sessions)
-        await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.subject)
+        await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.digest)
         assert memory(sessions)["ended"][0] == 1
         assert memory(sessions)["ended"][1] < before["family"][1]
         sizes.append(memory(sessions)["ended"][1])

@@ -15,6 +15,7 @@ from service.store.client import StoreClient, load_script
 from service.store.keys import family_key, fence_key, registry_key
 from service.store.reports.readiness import PROBE_TTL_MS
 from service.store.secret_keys import SecretKeys
+from service.store.sessions.families import Owner
 from service.store.sessions.revocations import MIN_MARK_LIFETIME_MS, Revocations
 from tests.lua.comparing import ComparingClient
 from tests.lua.store_objects import CHANGED_USER, INDEX, MARK, REVOKED, SHARD, SUBJECT, USER, Page, StoreObjects
@@ -128,7 +129,7 @@ async def end_family(comparing: ComparingClient) -> None:
         await objects.families.end(SHARD, digest, client_id=client_id, reason="revoked")
         for client_id in ("another-app", "phone-app", "phone-app")
     ]
-    assert ended == [None, USER.identity, None]
+    assert ended == [None, Owner(USER.realm, USER.username, USER.subject), None]
 
 
 async def revoke_access_token(comparing: ComparingClient) -> None:
@@ -136,7 +137,7 @@ async def revoke_access_token(comparing: ComparingClient) -> None:
     [access_token] = (await objects.must_start()).access_tokens
     tries = [(access_token, "another-app"), (access_token, "phone-app"), (make_access_token(SHARD), "phone-app")]
     revoked = [await objects.access_tokens.revoke(token, client_id=client_id) for token, client_id in tries]
-    assert revoked == [None, USER.identity, None]
+    assert revoked == [None, Owner(USER.realm, USER.username, USER.subject), None]
 
 
 async def revoke_all(comparing: ComparingClient) -> None:

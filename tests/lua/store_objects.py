@@ -36,7 +36,7 @@ USER = User(realm="cep", username="alice@example.com")
 """A user of an external realm, who needs no record. The revision is empty."""
 
 CHANGED_USER = msgspec.structs.replace(USER, revision="another")
-SHARD, SUBJECT = USER.identity.shard, USER.identity.subject
+SHARD, SUBJECT = USER.identity.shard, USER.identity.digest
 INDEX, MARK, REVOKED = (key(SHARD, SUBJECT) for key in (index_key, mark_key, revoked_key))
 SCOPE = "realm:cep role:organisation"
 CLIENT_ID = "phone-app"

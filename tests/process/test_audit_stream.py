@@ -171,7 +171,7 @@ async def test_one_user_has_one_bound_over_all_streams(
     first = [f"0 {number}" for number in range(MAX_A_MINUTE)]
     assert [entry["reason"] for entry in stream.entries] == [*first, "0 3299", "1 3299", "2 3299"]
     assert sum(entry.get("repeats", 1) for entry in stream.entries) == 3 * 3_300
-    assert {entry["sub"] for entry in stream.entries} == {identify_user("main", "alice").subject}
+    assert {entry["sub"] for entry in stream.entries} == {identify_user("main", "alice").digest}
 
 
 @pytest.mark.clause("decided-events-of-users", "decided-managed-users-events")

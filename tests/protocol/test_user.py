@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import text
 
-from service.protocol.user import User, identify_subject, identify_user, normalize_username
+from service.protocol.user import User, identify_digest, identify_external_subject, identify_user, normalize_username
 
 
 @pytest.mark.clause("decided-user-names-one-form")
@@ -45,7 +45,7 @@ def test_a_name_at_an_identity_provider_stays_as_it_is() -> None:
     ids=ascii,
 )
 def test_different_letters_are_different_users(one: str, other: str) -> None:
-    assert identify_user("main", one).subject != identify_user("main", other).subject
+    assert identify_user("main", one).digest != identify_user("main", other).digest
 
 
 @pytest.mark.clause("decided-user-names-one-form")
@@ -57,33 +57,39 @@ def test_the_form_of_a_name_is_stable(name: str, domain: str) -> None:
 
 
 @given(text())
-def test_a_subject_leads_to_its_shard(name: str) -> None:
+def test_a_digest_leads_to_its_shard(name: str) -> None:
     identity = identify_user("cep", name)
 
-    found = identify_subject(identity.subject)
+    found = identify_digest(identity.digest)
 
-    assert found is not None
-    assert (found.subject, found.shard) == (identity.subject, identity.shard)
+    assert (found.digest, found.shard) == (identity.digest, identity.shard)
 
 
 @pytest.mark.parametrize(
-    "subject", ["", "A" * 21, "A" * 23, "A" * 21 + "B", "A" * 20 + "+A", "A" * 22 + "\n", "\uff21" * 21 + "A"]
+    "digest", ["", "A" * 21, "A" * 23, "A" * 21 + "B", "A" * 20 + "+A", "A" * 22 + "\n", "\uff21" * 21 + "A"]
 )
-def test_text_that_is_no_subject_has_no_shard(subject: str) -> None:
-    assert identify_subject(subject) is None
+def test_other_text_than_a_digest_is_no_external_subject(digest: str) -> None:
+    assert identify_external_subject(f"~{digest}") is None
+
+
+def test_subject_of_an_external_user_leads_to_the_user() -> None:
+    user = User(realm="cep", username="zoe")
+
+    assert user.subject == f"~{user.identity.digest}"
+    assert identify_external_subject(user.subject) == identify_digest(user.identity.digest)
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
 def test_one_name_in_two_realms_is_two_users() -> None:
     main, cep = identify_user("main", "alice@example.com"), identify_user("cep", "alice@example.com")
 
-    assert main.subject != cep.subject
+    assert main.digest != cep.digest
 
 
-def test_a_subject_is_opaque_and_a_shard_is_three_hex_digits() -> None:
+def test_a_digest_is_opaque_and_a_shard_is_three_hex_digits() -> None:
     identity = identify_user("main", "alice@example.com")
 
-    assert re.fullmatch(r"[A-Za-z0-9_-]{22}", identity.subject)
+    assert re.fullmatch(r"[A-Za-z0-9_-]{22}", identity.digest)
     assert re.fullmatch(r"[0-9a-f]{3}", identity.shard)
     assert identify_user("main", "alice@example.com") == identity
     assert User(realm="main", username="Alice@example.com").identity == identity

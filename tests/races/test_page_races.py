@@ -269,7 +269,7 @@ async def test_browser_login_during_disabling_is_void(
 
     async def disable() -> httpx2.Response:
         await change_user(worker, ALICE, disabled=True)
-        await worker.revocations.revoke_all(identity.shard, identity.subject)
+        await worker.revocations.revoke_all(identity.shard, identity.digest)
         return httpx2.Response(200)
 
     known = await worker.registry.users.find(identity)

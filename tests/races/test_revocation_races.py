@@ -193,7 +193,7 @@ async def test_revocation_by_time_spares_newer_sessions(
 
     requests = refresh_all(http, turns)
     await asyncio.gather(*requests[:place])
-    await worker.revocations.revoke_all(alice.shard, alice.subject, until_ms=until_ms)
+    await worker.revocations.revoke_all(alice.shard, alice.digest, until_ms=until_ms)
     answers = [await request for request in requests]
 
     ends = [turns[i % len(turns)] in older for i in range(CONCURRENT_REQUESTS)]
@@ -205,7 +205,7 @@ async def test_revocation_by_time_spares_newer_sessions(
     assert all(instances.knows_access_token(body["access_token"]) for _, body in issued)
     listed, _ = await worker.families.list_of_user(alice, 100)
     assert {digest for digest, _ in listed} == {digest_of(body) for _, body in younger}
-    await worker.revocations.revoke_all(alice.shard, alice.subject)
+    await worker.revocations.revoke_all(alice.shard, alice.digest)
     assert not await find_live(instances, http, issued)
 
 

@@ -141,7 +141,7 @@ async def test_demand_outlives_a_failed_provider_login(browser: Browser, cep: No
     page = await browser.open(authorization_url(scope="role:enduser", prompt="login"))
     path = await log_in_at_provider(await choose_cep(browser, page))
     zoe = identify_user("cep", SUB)
-    await worker.revocations.revoke_all(zoe.shard, zoe.subject)
+    await worker.revocations.revoke_all(zoe.shard, zoe.digest)
 
     assert is_login_page(await browser.open(path))
     assert is_consent_page(await browser.open(authorization_url(scope="role:enduser")))

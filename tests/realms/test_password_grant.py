@@ -343,9 +343,9 @@ async def test_login_under_way_at_the_provider_does_not_survive(
     login = asyncio.create_task(log_in(http))
     async with held_login(provider, login, **provider.id_token_claims):
         if sid is None:
-            await worker.revocations.revoke_all(zoe.shard, zoe.subject)
+            await worker.revocations.revoke_all(zoe.shard, zoe.digest)
         else:
-            await worker.revocations.end_provider_login(zoe.shard, zoe.subject, digest_sid("cep", "one"))
+            await worker.revocations.end_provider_login(zoe.shard, zoe.digest, digest_sid("cep", "one"))
     if sid == "other":
         tokens_of(await login)
     else:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.clause("decided-newer-record", "decided-unreadable-stay
 BREAKS: dict[str, Callable[[redis.Redis, Session], object]] = {
     "a session of a newer version": lambda store, session: store.set(session.key, "3\nlines"),
     "a broken mark": lambda store, session: store.set(
-        mark_key(session.identity.shard, session.identity.subject), "soon"
+        mark_key(session.identity.shard, session.identity.digest), "soon"
     ),
 }
 
@@ -57,7 +57,7 @@ async def test_one_blocked_user_leaves_other_changes_free(
     assert await worker.registry.list_pending_users() == [UserEnding.of(alice.identity, "user_disabled")]
     assert len([line for line in caplog.messages if "have not ended yet" in line]) == 2, "one by each process"
 
-    sessions.store.delete(alice.key, mark_key(alice.identity.shard, alice.identity.subject))
+    sessions.store.delete(alice.key, mark_key(alice.identity.shard, alice.identity.digest))
     await worker.pending_revocations.run_all()
     assert not await worker.registry.has_pending()
 

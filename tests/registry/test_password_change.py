@@ -64,7 +64,7 @@ async def test_a_change_that_comes_too_late_ends_no_sessions(sessions: Sessions)
 
 async def test_a_change_that_a_revocation_overtakes_is_not_made(sessions: Sessions) -> None:
     worker, alice = sessions.worker, await get_alice(sessions.worker)
-    marked_ms, _ = await worker.revocations.revoke_all(alice.identity.shard, alice.identity.subject)
+    marked_ms, _ = await worker.revocations.revoke_all(alice.identity.shard, alice.identity.digest)
     under_way, later = login_of(alice, begun_ms=marked_ms), login_of(alice, begun_ms=marked_ms + 1)
 
     assert await worker.password_change.make(under_way, hash_password(NEW), address=ADDRESS) is None

@@ -126,7 +126,7 @@ async def test_edited_entry_does_not_restore_a_deleted_record(
     worker: Worker, seeding: Seeding, store: redis.Redis
 ) -> None:
     await seeding.apply(FIRST.seed)
-    store.delete("client:{registry}:web-shop", f"user:{{{IDENTITY.shard}}}:{IDENTITY.subject}")
+    store.delete("client:{registry}:web-shop", f"user:{{{IDENTITY.shard}}}:{IDENTITY.digest}")
     outcome = await seeding.apply(parse_seed(EDITED.encode()))
 
     assert outcome.changes == 0

@@ -51,7 +51,7 @@ class Place(NamedTuple):
         return store.dump(self.record), store.hget(self.seed, self.seed_field)
 
 
-ALICE = Place("alice@example.com", user_key(IDENTITY), user_seed_key(IDENTITY.shard), IDENTITY.subject)
+ALICE = Place("alice@example.com", user_key(IDENTITY), user_seed_key(IDENTITY.shard), IDENTITY.digest)
 PLACES = (
     Place("cep", registry_key("realm", "cep"), registry_key("seed"), "realm:cep"),
     Place("web-shop", registry_key("client", "web-shop"), registry_key("seed"), "client:web-shop"),

@@ -11,7 +11,7 @@ import redis
 
 from service.observability.audit import GROUPS
 from service.protocol.provider import IdentityProvider
-from service.protocol.user import identify_user
+from service.protocol.user import User, identify_user
 from service.worker import Worker
 from tests.conftest import make_code
 from tests.support.browser import SESSIONS, Browser, authorization_url, is_login_page
@@ -37,7 +37,7 @@ from tests.support.events import events_of
 
 BASE_URL = "http://127.0.0.1:8000"
 ISSUER = "https://login.example.org/"
-SUBJECT = identify_user("main", ALICE.username).subject
+SUBJECT = identify_user("main", ALICE.username).digest
 CAROL = UserCredentials("248289761001", "", "cep")
 LIMIT = 64 * 1024
 BODY = json.dumps({"sub_id": name_subject(SUBJECT)}).encode()
@@ -158,8 +158,10 @@ async def test_only_issuers_of_subjects_count(
 @pytest.mark.parametrize(
     "sub_id",
     [
-        pytest.param(name_subject(identify_user("main", "nobody").subject), id="a subject of nobody"),
-        pytest.param(name_subject(SUBJECT[:-1] + "B"), id="another spelling of a subject"),
+        pytest.param(name_subject(identify_user("main", "nobody").digest), id="a subject of nobody"),
+        pytest.param(
+            name_subject(User(realm="cep", username="x").subject[:-1] + "B"), id="another spelling of a subject"
+        ),
         pytest.param(name_subject(SUBJECT + "\n"), id="a line end"),
         pytest.param(name_subject(f"{SUBJECT[:3]}}}:x"), id="a hash tag"),
         pytest.param(name_subject("x" * 60_000), id="a long text"),
@@ -189,14 +191,14 @@ async def test_made_up_subjects_displace_no_evidence(
     await put_cep(http_worker)
     await log_carol_in(http, http_worker)
     events_of(json_logs)
-    made_up = [name_subject(identify_user("main", f"nobody{number}").subject) for number in range(100)]
+    made_up = [name_subject(User(realm="cep", username=f"nobody{number}").subject) for number in range(100)]
     known = [name_subject(SUBJECT), by_issuer(ISSUER, CAROL.username)]
     for sub_id in (*made_up, *known, *made_up, *known):
         assert_done(await revoke_user(http, sub_id))
     await http_worker.audit_stream.flush()
     entries = await http_worker.event_stream.read()
 
-    subjects = [SUBJECT, identify_user("cep", CAROL.username).subject]
+    subjects = [SUBJECT, User(realm="cep", username=CAROL.username).subject]
     assert [msgspec.json.decode(entry.text)["sub"] for entry in entries] == subjects * 2
     assert {GROUPS[entry.stream] for entry in entries} == {"programs"}
     logged = [event for event, _ in events_of(json_logs)]

@@ -29,7 +29,7 @@ from tests.support.clients_and_users import (
 
 KINDS = ("access_token", "refresh_token")
 INACTIVE = b'{"active":false}'
-SUBJECT = identify_user("main", ALICE.username).subject
+SUBJECT = identify_user("main", ALICE.username).digest
 WRONG_GATEWAY = replace(GATEWAY, client_secret="wrong")
 STATE = ("access:*", "family:*", "index:*", "mark:*", "revoked:*", "code:*", "redeemed:*", "user:*")
 

@@ -12,7 +12,7 @@ import redis
 
 from service.app import build_app
 from service.crypto.password_hashing import hash_password
-from service.protocol.user import identify_user
+from service.protocol.user import User, identify_user
 from service.registry.seed_file.read import parse_seed
 from service.registry.seed_file.report import MAX_REPORTED
 from service.store.attempts import Counter
@@ -41,8 +41,8 @@ SCOPE = "realm:main role:enduser"
 WRONG_ALICE = UserCredentials(ALICE.username, "a wrong password")
 UNKNOWN_USER = UserCredentials("nobody@example.com", "a wrong password")
 
-SUBJECT = identify_user("main", ALICE.username).subject
-WITHOUT_RECORD = identify_user("cep", "somebody").subject
+SUBJECT = identify_user("main", ALICE.username).digest
+WITHOUT_RECORD = User(realm="cep", username="somebody").subject
 FAMILY = "the digest of the session"
 
 RecordedEvent = tuple[str, dict[str, Any]]
@@ -372,7 +372,7 @@ async def test_shutdown_writes_the_waiting_events(
     entries = [msgspec.json.decode(entry.text) for entry in await worker.event_stream.read()]
 
     assert {entry["event"] for entry in entries} == {"login_failed", "refresh_token_revoked"}
-    sub = identify_user("main", ALICE.username).subject
+    sub = identify_user("main", ALICE.username).digest
     assert {"event": "login_failed"} | of_alice(reason="password_wrong", sub=sub) in entries
 
 

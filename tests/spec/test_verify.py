@@ -8,7 +8,7 @@ import httpx2
 import pytest
 import redis
 
-from service.protocol.user import identify_user
+from service.protocol.user import User, identify_user
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
 from tests.support.clients_and_users import (
@@ -61,7 +61,7 @@ async def test_live_token_is_200_with_user_and_client(http: httpx2.AsyncClient) 
     identity = identity_of(response)
     assert 598 <= int(identity.pop("x-auth-expires-in")) <= 600
     assert identity == {
-        "x-auth-subject": identify_user("main", ALICE.username).subject,
+        "x-auth-subject": identify_user("main", ALICE.username).digest,
         "x-auth-realm": "main",
         "x-auth-user": ALICE.username,
         "x-auth-client": "phone-app",
@@ -244,7 +244,7 @@ async def test_user_name_header_is_unambiguously_encoded(
     assert response.headers.raw.count((b"x-auth-user", header.encode())) == 1
     assert unquote(header) == username
     assert identity_of(response)["x-auth-realm"] == "cep"
-    assert identity_of(response)["x-auth-subject"] == identify_user("cep", username).subject
+    assert identity_of(response)["x-auth-subject"] == User(realm="cep", username=username).subject
 
 
 @pytest.mark.clause("decided-verify-headers")

@@ -18,9 +18,11 @@ from tests.support.logins import login_of
 
 CONSENT_MS = 1_800_000
 
-_BROWSER_LINES = "version created_ms expires_ms subject realm username login name sid"
-_CONSENT_LINES = "version created_ms expires_ms login subject answer request sid"
-_CODE_LINES = "version created_ms expires_ms subject client_id redirect_uri code_challenge username scope sid"
+_BROWSER_LINES = "version created_ms expires_ms user_digest subject realm username login name sid"
+_CONSENT_LINES = "version created_ms expires_ms login user_digest answer request sid"
+_CODE_LINES = (
+    "version created_ms expires_ms user_digest subject client_id redirect_uri code_challenge username scope sid"
+)
 
 
 @dataclass(frozen=True)
@@ -122,12 +124,12 @@ class Pages:
 
     def index_key(self, credentials: UserCredentials = ALICE) -> str:
         identity = identify_user(credentials.realm, credentials.username)
-        return index_key(identity.shard, identity.subject)
+        return index_key(identity.shard, identity.digest)
 
     def set_mark(self, marked_ms: int, credentials: UserCredentials = ALICE) -> None:
         """Set the mark of a revokeAll that has deleted nothing yet."""
         identity = identify_user(credentials.realm, credentials.username)
-        self.store.set(mark_key(identity.shard, identity.subject), marked_ms, px=10_000_000)
+        self.store.set(mark_key(identity.shard, identity.digest), marked_ms, px=10_000_000)
 
     def dump_all(self) -> dict[str, str | list[tuple[str, float]] | dict[str, str]]:
         """Return every key with its value."""

@@ -218,7 +218,7 @@ class Sessions:
 
     def index(self, session: Session) -> dict[str, int]:
         """Return the user's index: each member, and when it ends in milliseconds."""
-        key = index_key(session.identity.shard, session.identity.subject)
+        key = index_key(session.identity.shard, session.identity.digest)
         members: Any = self.store.zrange(key, 0, -1, withscores=True)
         return {str(member): int(ends_ms) for member, ends_ms in members}
 
@@ -255,7 +255,7 @@ class Sessions:
         """Run one step of a revokeAll."""
         return await self.worker.redis.run(
             load_script("sessions/revoke_all"),
-            user_keys=[key(identity.shard, identity.subject) for key in (mark_key, index_key, revoked_key)],
+            user_keys=[key(identity.shard, identity.digest) for key in (mark_key, index_key, revoked_key)],
             most_keys=most_keys,
             kept_member=kept.member if kept else "",
             until_ms=until_ms,
@@ -271,7 +271,7 @@ class Sessions:
 
     def set_mark(self, session: Session, marked_ms: int) -> None:
         """Set the mark of a revokeAll that has deleted nothing yet."""
-        self.store.set(mark_key(session.identity.shard, session.identity.subject), marked_ms, px=10_000_000)
+        self.store.set(mark_key(session.identity.shard, session.identity.digest), marked_ms, px=10_000_000)
 
     async def run_at(self, at_ms: int, call: Callable[[], Awaitable[Result]]) -> Result:
         """Run the call with a clock that stands still at that millisecond for each of its scripts."""

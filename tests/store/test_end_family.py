@@ -2,15 +2,15 @@
 
 import pytest
 
-from service.protocol.user import UserIdentity
 from service.redis_client.deadline import StoreUnavailable, UnreadableRecord
 from service.store.keys import ended_key
+from service.store.sessions.families import Owner
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Session, Sessions
 from tests.support.clients_and_users import ALICE
 
 
-async def end(sessions: Sessions, session: Session, client_id: str = "phone-app") -> UserIdentity | None:
+async def end(sessions: Sessions, session: Session, client_id: str = "phone-app") -> Owner | None:
     shard, digest = session.identity.shard, session.first.family_digest
     return await sessions.families.end(shard, digest, client_id=client_id, reason="revoked")
 
@@ -33,7 +33,7 @@ async def test_for_a_day_its_tombstone_says_when_and_why_it_ended(sessions: Sess
         "spent_ms": "",
         "created_ms": created_ms,
         "client_id": "phone-app",
-        "subject": session.identity.subject,
+        "subject": (await sessions.find_user()).subject,
         "username": ALICE.username,
         "scope": ENDUSER,
     }
@@ -44,7 +44,7 @@ async def test_for_a_day_its_tombstone_says_when_and_why_it_ended(sessions: Sess
 async def test_set_aside_family_leaves_its_list(sessions: Sessions) -> None:
     session, other = await sessions.start(), await sessions.start()
     identity = session.identity
-    index, revoked = (f"{kind}:{{{identity.shard}}}:{identity.subject}" for kind in ("index", "revoked"))
+    index, revoked = (f"{kind}:{{{identity.shard}}}:{identity.digest}" for kind in ("index", "revoked"))
     sessions.store.rename(index, revoked)
     await end(sessions, session)
 
@@ -64,5 +64,5 @@ async def test_family_with_a_broken_line_is_not_ended(sessions: Sessions, part: 
     with pytest.raises(UnreadableRecord):
         await end(sessions, session)
     with pytest.raises(StoreUnavailable):
-        await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.subject)
+        await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.digest)
     assert (sessions.record(session), sessions.live(session)) == (record, [True, True])

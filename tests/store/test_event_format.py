@@ -59,7 +59,7 @@ async def test_entry_of_a_revocation_is_that_of_the_guide(
 
     assert (key, list(fields), fields["version"]) == ("events:{registry}:users", list(example), example["version"])
     assert event == json.loads(example["event"])
-    assert event["sub"] == identify_user("main", ALICE.username).subject
+    assert event["sub"] == identify_user("main", ALICE.username).digest
 
 
 def test_reader_of_events_can_only_read_them(store: redis.Redis, reader: redis.Redis) -> None:

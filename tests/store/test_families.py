@@ -38,7 +38,7 @@ async def test_shortened_family_is_known_until_its_access_tokens_end(
     clock.advance(30)
     assert sessions.live(session) == [True, True, False]
     assert (await sessions.spend(session, 3)).verdict == "unknown"
-    await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.subject)
+    await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.digest)
 
     assert sessions.live(session) == [False] * 3
 
@@ -68,7 +68,7 @@ async def test_the_index_loses_its_dead_and_lives_as_long_as_its_last(sessions: 
     index = sessions.index(long)
 
     assert set(index) == {long.member, short.member}
-    expires_ms: Any = sessions.store.pexpiretime(f"index:{{{long.identity.shard}}}:{long.identity.subject}")
+    expires_ms: Any = sessions.store.pexpiretime(f"index:{{{long.identity.shard}}}:{long.identity.digest}")
     assert 0 <= expires_ms + clock.offset_ms - index[long.member] <= took_ms
 
 

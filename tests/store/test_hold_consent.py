@@ -17,7 +17,7 @@ async def test_held_request_is_bound_to_its_browser(sessions: Sessions, pages: P
     assert found is not None
     assert found.consent_request == consent_request_for(page.code)
     assert (found.login, found.answer) == (page.browser.digest, "")
-    assert (record["subject"], record["answer"]) == (page.user.identity.subject, "")
+    assert (record["user_digest"], record["answer"]) == (page.user.identity.digest, "")
     assert before_ms <= int(record["created_ms"]) <= sessions.now_ms()
     assert int(record["expires_ms"]) - int(record["created_ms"]) == CONSENT_MS
     assert pages.index() == {

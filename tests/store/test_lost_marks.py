@@ -17,7 +17,7 @@ from tests.support.clients_and_users import ALICE
 pytestmark = pytest.mark.single_server("test_spend_refresh_token.py and test_revocations.py run the scripts elsewhere")
 
 IDENTITY = identify_user("main", ALICE.username)
-KEYS = [key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key)]
+KEYS = [key(IDENTITY.shard, IDENTITY.digest) for key in (index_key, revoked_key, mark_key)]
 KEYS_PER_STEP = 2
 CONTENDERS = 20
 ROUNDS = 5
@@ -54,11 +54,11 @@ class LossyRevocation:
         try:
             async with asyncio.timeout(20):
                 revocations, kept = Revocations(connection, max_keys=KEYS_PER_STEP), self.kept.first.family_digest
-                shard, subject = IDENTITY.shard, IDENTITY.subject
+                shard, user_digest = IDENTITY.shard, IDENTITY.digest
                 if sid:
-                    await revocations.end_provider_login(shard, subject, sid)
+                    await revocations.end_provider_login(shard, user_digest, sid)
                 else:
-                    await revocations.revoke_all(shard, subject, until_ms=until_ms, kept_family=kept)
+                    await revocations.revoke_all(shard, user_digest, until_ms=until_ms, kept_family=kept)
         finally:
             await connection.close()
         return connection.calls
@@ -99,7 +99,7 @@ async def test_a_mark_that_is_lost_again_and_again_is_an_outage(
 @pytest.mark.clause("decided-revoke-all-survives-lost-mark")
 async def test_mark_of_another_revoke_all_hides_no_loss(sessions: Sessions, make_settings: MakeSettings) -> None:
     """A failover loses all steps of a revokeAll. Then another one is interrupted at what a third had left."""
-    revoke = partial(Revocations.revoke_all, shard=IDENTITY.shard, subject=IDENTITY.subject)
+    revoke = partial(Revocations.revoke_all, shard=IDENTITY.shard, digest=IDENTITY.digest)
     for lost_at in range(1, 100):
         sessions.store.delete(*KEYS)
         rollback = Rollback(sessions.store)
@@ -135,11 +135,11 @@ async def test_a_session_younger_than_every_mark_stays(sessions: Sessions, make_
                 IDENTITY.shard, kept.first.family_digest, client_id="phone-app", reason="revoked"
             )
             younger.append(await sessions.start())
-            revoke = partial(Revocations.revoke_all, shard=IDENTITY.shard, subject=IDENTITY.subject)
+            revoke = partial(Revocations.revoke_all, shard=IDENTITY.shard, digest=IDENTITY.digest)
             assert await sessions.is_interrupted(1, partial(revoke, until_ms=hour_ago_ms), max_keys=0)
 
     connection = InterposedConnection(make_settings(), before)
-    await Revocations(connection).revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family=kept.first.family_digest)
+    await Revocations(connection).revoke_all(IDENTITY.shard, IDENTITY.digest, kept_family=kept.first.family_digest)
     await connection.close()
 
     assert connection.calls == 2
@@ -159,11 +159,11 @@ async def test_mark_decides_during_many_revocations_and_logins(sessions: Session
         async def contend(number: int, started: list[Session]) -> None:
             if number % 5 == 0:
                 kept = started[number].first.family_digest
-                await revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family=kept)
+                await revocations.revoke_all(IDENTITY.shard, IDENTITY.digest, kept_family=kept)
                 return
             for _ in range(3):
                 started.append(await sessions.start())
-                await revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=hour_ago_ms)
+                await revocations.revoke_all(IDENTITY.shard, IDENTITY.digest, until_ms=hour_ago_ms)
 
         await asyncio.gather(*(contend(number, started) for number in range(CONTENDERS)))
         marked_ms = int(str(sessions.store.get(KEYS[2])))

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.clause("decided-provider-logout", "decided-i7-revocatio
 
 ZOE = UserCredentials("zoe", "", realm="cep")
 IDENTITY = identify_user(ZOE.realm, ZOE.username)
-INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key))
+INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.digest) for key in (index_key, revoked_key))
 ENDED, OTHER, NONE = digest_sid("cep", "one"), digest_sid("cep", "other"), digest_sid("cep", "")
 
 
@@ -67,7 +67,7 @@ class Logins:
     async def end(self, calls: int = 100, sid: str = ENDED) -> bool:
         """End a login over a connection that fails after so many calls. Returns True if it failed."""
         return await self.sessions.is_interrupted(
-            calls, lambda revocations: revocations.end_provider_login(IDENTITY.shard, IDENTITY.subject, sid)
+            calls, lambda revocations: revocations.end_provider_login(IDENTITY.shard, IDENTITY.digest, sid)
         )
 
 
@@ -92,7 +92,7 @@ async def test_end_of_a_login_ends_what_came_from_it(logins: Logins, clock: Cloc
     assert [await logins.list_live(sid) for sid in (ENDED, NONE, OTHER)] == [{False}, {False}, {True}]
     assert logins.sessions.tombstone(logins.of[ENDED][0])["reason"] == "provider_logout"
     assert not logins.sessions.store.exists(REVOKED)
-    assert logins.sessions.store.pttl(mark_key(IDENTITY.shard, IDENTITY.subject, ENDED)) <= MIN_MARK_LIFETIME_MS
+    assert logins.sessions.store.pttl(mark_key(IDENTITY.shard, IDENTITY.digest, ENDED)) <= MIN_MARK_LIFETIME_MS
 
 
 @pytest.mark.parametrize("finish", [ENDED, OTHER, ""])
@@ -110,7 +110,7 @@ async def test_interrupted_end_of_a_login_is_finished(logins: Logins, finish: st
         if finish:
             await logins.end(100, finish)
         else:
-            await logins.sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject)
+            await logins.sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.digest)
 
         assert logins.sessions.live(session) == [False], calls
         assert logins.sessions.live(newest) == [finish == OTHER], calls
@@ -197,10 +197,10 @@ async def test_end_of_a_login_wins_against_many_requests(logins: Logins, place: 
     contenders = Contenders(logins, [ENDED, OTHER, NONE] * CONTENDERS)
     work = await contenders.begin()
     ends: list[Coroutine[Any, Any, object]] = [
-        revocations.end_provider_login(IDENTITY.shard, IDENTITY.subject, ENDED) for _ in range(2)
+        revocations.end_provider_login(IDENTITY.shard, IDENTITY.digest, ENDED) for _ in range(2)
     ]
     if everything:
-        ends.append(revocations.revoke_all(IDENTITY.shard, IDENTITY.subject))
+        ends.append(revocations.revoke_all(IDENTITY.shard, IDENTITY.digest))
     work[place:place] = ends
     await asyncio.gather(*work)
 
@@ -227,7 +227,7 @@ async def test_login_that_began_before_a_revocation_never_starts(logins: Logins,
     async def revoke(pauses: int) -> None:
         await pause(pauses)
         began = next(steps)
-        await sessions.worker.revocations.revoke_all(identity.shard, identity.subject)
+        await sessions.worker.revocations.revoke_all(identity.shard, identity.digest)
         revoked.append((began, next(steps)))
 
     async def log_in(pauses: int) -> None:

@@ -42,7 +42,7 @@ async def test_changed_record_is_left_alone(sessions: Sessions) -> None:
 
 async def test_a_deleted_user_does_not_come_back(sessions: Sessions) -> None:
     user = await sessions.find_user()
-    key = f"user:{{{user.identity.shard}}}:{user.identity.subject}"
+    key = f"user:{{{user.identity.shard}}}:{user.identity.digest}"
     sessions.store.delete(key)
     await sessions.worker.registry.users.replace_password_hash(user, "$argon2id$new", "digest")
 
@@ -52,7 +52,7 @@ async def test_a_deleted_user_does_not_come_back(sessions: Sessions) -> None:
 @pytest.mark.clause("decided-newer-record")
 async def test_mark_of_another_form_is_an_outage(sessions: Sessions) -> None:
     user = await sessions.find_user()
-    sessions.store.set(mark_key(user.identity.shard, user.identity.subject), "3 1798479686226")
+    sessions.store.set(mark_key(user.identity.shard, user.identity.digest), "3 1798479686226")
     with pytest.raises(UnreadableRecord):
         await sessions.worker.registry.users.put_password(user, sessions.now_ms())
     assert await sessions.find_user() == user

@@ -20,18 +20,18 @@ from tests.store.sessions import Session, Sessions
 from tests.support.clients_and_users import ALICE, BOB, METER, UserCredentials
 
 IDENTITY = identify_user("main", ALICE.username)
-OF_ALICE = [key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key)]
+OF_ALICE = [key(IDENTITY.shard, IDENTITY.digest) for key in (index_key, revoked_key, mark_key)]
 
 
 async def revoke_all(revocations: Revocations, **options: Any) -> None:
-    await revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, **options)
+    await revocations.revoke_all(IDENTITY.shard, IDENTITY.digest, **options)
 
 
 async def test_expired_session_is_not_recorded_as_revoked(sessions: Sessions, clock: Clock) -> None:
     """Its record outlives it by a day, so that most refreshes do not have to write the lifetime."""
     session = await sessions.start()
     clock.advance(30 * 86_400 + 60)
-    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject)
+    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.digest)
 
     assert sessions.tombstone(session) == {}
 
@@ -238,7 +238,7 @@ async def test_revocation_by_time_signs_out_older_browsers_only(sessions: Sessio
     clock.advance(10)
     younger = await pages.open()
     late = await pages.open(browser=older.browser)
-    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=until_ms)
+    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.digest, until_ms=until_ms)
 
     answers = [await pages.allow(page) for page in (older, late, younger)]
     assert answers == ["unknown", "signed_out", "issued"]
@@ -272,7 +272,7 @@ class Neighbours:
 
     async def begin(self) -> None:
         for kind in ("index", "revoked", "mark"):
-            self._sessions.store.delete(*(make_key(kind, each.shard, each.subject) for each in self.endings))
+            self._sessions.store.delete(*(make_key(kind, each.shard, each.digest) for each in self.endings))
         several = [self.people[0]] * 6 + self.people[1:4]
         self.started = [await self._sessions.start(person) for person in several]
 
@@ -297,7 +297,7 @@ async def test_step_of_several_users_can_be_interrupted(sessions: Sessions, cloc
 
         assert neighbours.live == [], calls
         assert younger is None or sessions.live(younger) == [True]
-        assert sessions.store.exists(*(mark_key(each.shard, each.subject) for each in neighbours.endings)) == 5
+        assert sessions.store.exists(*(mark_key(each.shard, each.digest) for each in neighbours.endings)) == 5
         if not broke:
             break
 
@@ -320,7 +320,7 @@ async def test_logins_and_revocations_of_one_shard_contend(sessions: Sessions) -
 
     await asyncio.gather(*(contend(number) for number in range(24)))
     for session in neighbours.started:
-        marked_ms = int(str(sessions.store.get(mark_key(IDENTITY.shard, session.identity.subject))))
+        marked_ms = int(str(sessions.store.get(mark_key(IDENTITY.shard, session.identity.digest))))
         assert sessions.live(session) == [sessions.created_ms(session) > marked_ms]
 
 

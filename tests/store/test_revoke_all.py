@@ -9,7 +9,7 @@ from tests.store.sessions import Session, Sessions
 from tests.support.clients_and_users import ALICE
 
 IDENTITY = identify_user("main", ALICE.username)
-MARK, INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.subject) for key in (mark_key, index_key, revoked_key))
+MARK, INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.digest) for key in (mark_key, index_key, revoked_key))
 
 
 async def mark(sessions: Sessions, kept: Session | None = None, *, until_ms: int = 0) -> str:

@@ -10,7 +10,7 @@ from tests.store.sessions import Session, Sessions
 from tests.support.clients_and_users import ALICE
 
 IDENTITY = identify_user("main", ALICE.username)
-INDEX, REVOKED, MARK = (key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key))
+INDEX, REVOKED, MARK = (key(IDENTITY.shard, IDENTITY.digest) for key in (index_key, revoked_key, mark_key))
 
 
 async def delete(

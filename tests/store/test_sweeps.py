@@ -50,15 +50,15 @@ async def test_scan_finds_every_user_with_sessions(sessions: Sessions, pages: Pa
     page = await pages.open(METER)
     await sessions.start(BOB)
     gone = await sessions.start(UserCredentials("gone", "", realm="cep"))
-    await sessions.worker.revocations.revoke_all(gone.identity.shard, gone.identity.subject)
-    shard, subject = started[0].identity.shard, started[0].identity.subject
-    sessions.store.rename(index_key(shard, subject), revoked_key(shard, subject))
-    expected = {(session.identity.shard, session.identity.subject) for session in started}
+    await sessions.worker.revocations.revoke_all(gone.identity.shard, gone.identity.digest)
+    shard, user_digest = started[0].identity.shard, started[0].identity.digest
+    sessions.store.rename(index_key(shard, user_digest), revoked_key(shard, user_digest))
+    expected = {(session.identity.shard, session.identity.digest) for session in started}
     meter = identify_user(METER.realm, METER.username)
 
-    found = await session_scan.list_subjects(with_records=False)
+    found = await session_scan.list_users(with_records=False)
     assert len(found) == len(set(found))
-    assert set(found) == expected | {(meter.shard, meter.subject)}
+    assert set(found) == expected | {(meter.shard, meter.digest)}
     assert page.browser.shard == meter.shard
 
 

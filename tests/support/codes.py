@@ -15,10 +15,11 @@ SESSION_MS = 3_600_000
 def make_code_to_allow(
     username: str, client_id: str, redirect_uri: str, scope: str, code_challenge: str | None = None
 ) -> AuthorizationCode:
-    """Return the code that the user is to allow. The script that issues it decides the times and the subject."""
+    """Return the code that the user is to allow. The script that issues it decides the times and the user_digest."""
     return AuthorizationCode(
         created_ms=0,
         expires_ms=0,
+        user_digest="",
         subject="",
         client_id=client_id,
         redirect_uri=redirect_uri,

@@ -85,7 +85,7 @@ async def every_kind_of_key(
     yield "a confirmation that nobody gives"
     identity = identify_user("main", ALICE.username)
     with pytest.raises(StoreUnavailable):
-        await Revocations(broken, max_keys=0).revoke_all(identity.shard, identity.subject)
+        await Revocations(broken, max_keys=0).revoke_all(identity.shard, identity.digest)
     yield "a revokeAll that was cut short"
     await broken.close()
     await durable.close()

@@ -71,7 +71,7 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
     with suppress(UnreadableRecord):  # all else of the user must end nevertheless
         families, is_cut = await context.families.list_of_user(identity, MAX_COUNTED)
         ended = len(families)
-    await context.revocations.revoke_all(identity.shard, identity.subject, reason="console")
+    await context.revocations.revoke_all(identity.shard, identity.digest, reason="console")
     context.record("revoke_all_by_console", username=identity.username, realm=realm, reason="user", count=ended)
     number = f"{ended} or more" if is_cut else ended
     output.done(f"All sessions of {username} have ended: {number}.", username=username, realm=realm, ended=ended)
@@ -102,9 +102,9 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
 
     async def end_sessions() -> None:
         nonlocal total
-        subjects = await context.session_scan.list_subjects(with_records=before_ms is None)
-        total = len(subjects)
-        endings = (UserEnding(*subject, "console") for subject in subjects)
+        users = await context.session_scan.list_users(with_records=before_ms is None)
+        total = len(users)
+        endings = (UserEnding(*user, "console") for user in users)
         left = await context.revocations.revoke_all_of(endings, until_ms=until_ms, after_users=count)
         await context.revocations.revoke_all_left(left, until_ms=until_ms)
         count(len(left))

@@ -19,7 +19,7 @@ from service.admin.input import read_secret
 from service.admin.options import change_record, list_option, part_options, validate_user
 from service.admin.output import CommandRefused, Output, WrongInput, list_facts, list_table
 from service.protocol.scope import MAIN_REALM, ROLES
-from service.protocol.user import User, identify_for_throttle
+from service.protocol.user import User, identify_for_throttle, make_user_id
 from service.registry.editor import replacing
 from service.registry.warnings import list_user_warnings
 from service.store.attempts import FailedLogins
@@ -33,6 +33,7 @@ def users() -> None:
 
 _realm = click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm that the user belongs to.")
 _NAME = click.Option(["--name"], help="The display name.")
+_ID = click.Option(["--id"], help="The id in your own systems. Without it a random one is made.")
 _password_file = click.option("--password-file", metavar="FILE", help="Read the password from a file; - is stdin.")
 
 
@@ -49,7 +50,7 @@ async def list_users(context: AdminContext, output: Output, realm: str) -> None:
     """
     await context.check_realm(realm)
     rows = [_describe(user) for user in await context.registry.users.list_of(realm)]
-    output.table(rows, ("username", "name", "roles", "disabled"), f"No user of realm {realm} has a record here.")
+    output.table(rows, ("username", "id", "name", "roles", "disabled"), f"No user of realm {realm} has a record here.")
 
 
 @command(users, "show", examples=("user show carol@example.com",))
@@ -67,7 +68,7 @@ async def show_user(context: AdminContext, output: Output, username: str, realm:
         raise CommandRefused(f"there is no user {username} in realm {realm}")
     failed = await context.attempts.list_of_user(identify_for_throttle(realm, username))
     facts = {"has_record": user is not None} | _describe(user or User(realm=realm, username=username))
-    facts |= {"subject": identity.subject, "list_truncated": is_cut}
+    facts |= {"list_truncated": is_cut}
     shown = facts | {"failed_logins": "; ".join(map(_describe_failed, failed)) or "none"}
     lines = [*list_facts(shown), *list_table(sessions, SESSION_COLUMNS)]
     rows = [each._asdict() | {"wait_seconds": each.wait_seconds} for each in failed]
@@ -77,7 +78,7 @@ async def show_user(context: AdminContext, output: Output, username: str, realm:
 @command(
     users,
     "create",
-    params=[_NAME, list_option("--role", "roles", choices=ROLES)],
+    params=[_NAME, list_option("--role", "roles", choices=ROLES), _ID],
     examples=("user create carol@example.com --role enduser --name Carol",),
 )
 @_username_and_realm
@@ -94,7 +95,8 @@ async def create_user(
         raise WrongInput(f"--password-file: the realm {realm} checks passwords itself")
     identity = await context.identify_user(realm, username)
     username = identity.username
-    user = change_record(User(realm=realm, username=username), options)
+    user_id = make_user_id() if realm == MAIN_REALM else ""
+    user = change_record(User(realm=realm, username=username, id=user_id), options)
     validate_user(user, None, context.settings.min_password_characters)
     if await context.registry.users.find(identity) is not None:
         raise CommandRefused(f"the user {username} already exists in realm {realm}")
@@ -281,4 +283,4 @@ def _describe_failed(failed: FailedLogins) -> str:
 def _describe(user: User) -> dict[str, Any]:
     """Return the fields of a user without the password hash."""
     shown = {field: getattr(user, field) for field in ("username", "realm", "name", "roles", "disabled")}
-    return shown | {"has_password": user.password_hash is not None}
+    return shown | {"id": user.subject, "has_password": user.password_hash is not None}

@@ -29,7 +29,8 @@ from service.protocol.user import User, UserIdentity, identify_user
 from service.redis_client.lock import LOCK_PAUSE_SECONDS, RedisLock
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.records import keep_or_hash_all
-from service.registry.seed_file.entries import Seed
+from service.registry.seed_file.entries import BadSeed, Seed
+from service.registry.seed_file.ids import check_ids, choose_ids
 from service.registry.seed_file.plan import Candidate, Item, Planned, plan_edit, plan_removal
 from service.registry.seed_file.read import load_seed, make_fingerprint
 from service.registry.seed_file.report import MAX_REPORTED, Outcome, describe, record_planned, record_totals
@@ -98,6 +99,7 @@ class Seeding:
 
     async def compare(self, seed: Seed, *, prune: bool = False, force: bool = False) -> Outcome:
         """Return what `apply` would do now, with the details of each change. Writes nothing and takes no lock."""
+        await check_ids(self._registry, self._keyring, seed, force=force)
         outcome = Outcome(seed)
         async for _, batch in self._run(seed, force, prune, is_dry=True):
             for planned in batch:
@@ -115,6 +117,7 @@ class Seeding:
         outcome = Outcome(seed)
         is_needed = force or prune or not await self._is_in_force(seed.fingerprint)
         if is_needed:
+            await check_ids(self._registry, self._keyring, seed, force=force)
             # A start applies this file again unless it is finished.
             mark = await self._registry.seeds.read_mark()
             await self._registry.seeds.put("file", f"{BEING_APPLIED} {mark}")
@@ -172,10 +175,10 @@ class Seeding:
         if not prune:
             return
         kept = {item.seed_name for item in items}
-        subjects = {item.identity.subject for item in items if item.identity is not None}
+        digests = {item.identity.digest for item in items if item.identity is not None}
         for shards in split_parts(self.shards, _SHARDS_AT_ONCE):
             seeded = await self._registry.seeds.list_users(shards)
-            users = [Item("user", "", None, user) for user in seeded if user.subject not in subjects]
+            users = [Item("user", "", None, user) for user in seeded if user.digest not in digests]
             for batch in split_parts(users, self.entries_per_batch):
                 yield batch
         left = [name.partition(":") for name in sorted((await self._registry.seeds.list_all()).keys() - kept)]
@@ -204,10 +207,11 @@ class Seeding:
         secrets = [(each.item.plain_secret or "", each.old_hash) for each in missing]
         made = await keep_or_hash_all(secrets, threads)
         hashes.update(zip((each.item.seed_name for each in missing), made, strict=True))
-        unlisted = await self._list_unlisted(candidates)
+        unlisted, ids = await self._list_unlisted(candidates), await choose_ids(self._registry, candidates)
+        names = [each.item.seed_name for each in candidates]
         return [
-            each.plan(self._keyring, hashes.get(each.item.seed_name), unlisted.get(each.item.seed_name))
-            for each in candidates
+            each.plan(self._keyring, hashes.get(name), unlisted.get(name), ids.get(name, ""))
+            for name, each in zip(names, candidates, strict=True)
         ]
 
     async def _list_unlisted(self, candidates: Sequence[Candidate]) -> dict[str | UserIdentity, User]:
@@ -223,8 +227,13 @@ class Seeding:
     async def _write(self, batch: Sequence[Planned], lock: RedisLock) -> None:
         ends = [(each.item.identity, each.ending) for each in batch]
         await self._registry.add_pending_users([UserEnding.of(user, why) for user, why in ends if user and why])
+        added = [each.new for each in batch if isinstance(each.new, User) and each.act == "add" and each.new.id]
+        if taken := await self._registry.ids.claim([(user.id, user.identity) for user in added]):
+            raise BadSeed(tuple(f"other users were given these ids meanwhile: {user_id}" for user_id in taken))
         await asyncio.gather(*map(self._write_one, batch))
         await self._pending_revocations.run_user_revocations(lock)
+        gone = [each.old for each in batch if isinstance(each.old, User) and each.act == "remove" and each.old.id]
+        await self._registry.ids.release([(user.id, user.identity) for user in gone])
 
     async def _write_one(self, planned: Planned) -> None:
         item, old, new, applied, registry = planned.item, planned.old, planned.new, planned.applied, self._registry

@@ -18,7 +18,7 @@ from service.protocol.errors import InvalidScope
 from service.protocol.grammar import SCOPE_TOKEN, is_showable, is_unicode_without_line_ends, is_vschar
 from service.protocol.scope import MAIN_REALM, SCOPE_ITEMS, Scope, parse_scope
 from service.protocol.uri import find_origin_mistake, find_server_mistake, find_uri_mistake
-from service.protocol.user import EMAIL_CLAIM, INVISIBLE_WITHIN, MAX_NAME_CHARACTERS, MAX_PASSWORD_CHARACTERS
+from service.protocol.user import EMAIL_CLAIM, ID_FORM, INVISIBLE_WITHIN, MAX_NAME_CHARACTERS, MAX_PASSWORD_CHARACTERS
 from service.registry.seed_file.entries import ClientEntry, RealmEntry, UserEntry
 
 Mistakes = dict[str, str]
@@ -112,6 +112,10 @@ def check_user(entry: UserEntry, at: str, mistakes: Mistakes, min_password_chara
         note(f"{at}username", f"expected 1 to {MAX_NAME_CHARACTERS} characters {_IN_ONE_LINE}")
     if entry.realm == MAIN_REALM and not INVISIBLE_WITHIN.isdisjoint(entry.username):
         note(f"{at}username", "expected a name without invisible characters, and without blanks other than the space")
+    if entry.id and entry.realm != MAIN_REALM:
+        note(f"{at}id", f"expected none: only users of realm {MAIN_REALM} have an id of their own")
+    if entry.id and not ID_FORM.fullmatch(entry.id):
+        note(f"{at}id", "expected 1 to 128 printable ASCII characters without blank and %, the first one not ~")
     _check_shown(f"{at}name", entry.name, mistakes)
     if password is not None and password_hash is not None:
         note(f"{at}password_hash", "expected password or password_hash, not both")

@@ -91,6 +91,7 @@ class ClientEntry(_Entry, frozen=True, kw_only=True):
 class UserEntry(_Entry, frozen=True, kw_only=True):
     username: str
     realm: str = MAIN_REALM
+    id: str = ""
     password: str | None = None
     password_hash: str | None = None
     roles: tuple[Role, ...] = ()

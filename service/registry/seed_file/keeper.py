@@ -89,8 +89,8 @@ class SeedKeeper:
         if isinstance(refusal, TemporarilyUnavailable) or (mark and isinstance(refusal, ClientThrottled)):
             return  # not final, and a flood past the limit asks Redis nothing
         if not mark or mark != await self.look():
-            name = refusal.username
-            raise TemporarilyUnavailable("seed_not_in_force", username=name, retry_after_seconds=1) from None
+            user = refusal.user
+            raise TemporarilyUnavailable("seed_not_in_force", user=user, retry_after_seconds=1) from None
 
     async def look(self) -> str:
         """Look again whether the seed is in force, and return the mark. Raises StoreUnavailable.

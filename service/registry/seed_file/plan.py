@@ -111,8 +111,8 @@ def plan_edit(keyring: Keyring, item: Item, stored: str | None, *, force: bool) 
     for field, value in msgspec.to_builtins(item.entry).items():
         secret = field.removesuffix("_hash")
         if secret in _SECRETS:
-            subject = item.identity.subject if item.identity else item.name
-            texts[secret] = msgspec.json.encode((item.kind, subject, field, value))
+            name = item.identity.digest if item.identity else item.name
+            texts[secret] = msgspec.json.encode((item.kind, name, field, value))
             values[secret] = keyring.digest_seed(texts[secret])
         else:
             values[field] = list(value) if isinstance(value, tuple) else value
@@ -165,10 +165,17 @@ class Candidate(NamedTuple):
         """True if the seed decides over the whole record. Only seeds change a realm."""
         return self.old is None or self.force or self._is_realm
 
-    def plan(self, keyring: Keyring, secret_hash: str | None, unlisted: User | None) -> Planned:
+    @property
+    def adds_user(self) -> bool:
+        """True if the entry adds a user of realm main, who needs an id."""
+        is_main = self.item.identity is not None and self.item.identity.realm == MAIN_REALM
+        return is_main and self.old is None and not self.trouble and not self.is_deleted
+
+    def plan(self, keyring: Keyring, secret_hash: str | None, unlisted: User | None, new_id: str) -> Planned:
         """Return the change. `secret_hash` is the hash of the plain secret, if that needs one.
 
-        `unlisted` is the user of an external realm as the user was without a record.
+        `unlisted` is the user of an external realm as the user was without a record. `new_id` is for a new user of
+        realm main.
         """
         item, edit, old, trouble, _ = self
         if trouble := trouble or edit.trouble:
@@ -176,17 +183,17 @@ class Candidate(NamedTuple):
         applied = None if edit.stored == edit.applied else edit.applied
         if self.is_deleted:
             return Planned(item, None, None, None, applied)
-        new = self._make_record(keyring, secret_hash)
+        new = self._make_record(keyring, secret_hash, new_id)
         if old is not None and not self._is_whole:
             new = merge_record(old, new, edit.fields)
         if self._is_realm and old != new:  # one script writes both
             applied = edit.applied
         return Planned(item, self._find_act(new), old, new, applied, _find_ending(old or unlisted, new))
 
-    def _make_record(self, keyring: Keyring, secret_hash: str | None) -> Record:
+    def _make_record(self, keyring: Keyring, secret_hash: str | None, new_id: str) -> Record:
         entry, old = self.item.entry, self.old
         if isinstance(entry, UserEntry):
-            return make_user(entry, old if isinstance(old, User) else None, secret_hash)
+            return make_user(entry, old if isinstance(old, User) else None, secret_hash, new_id)
         if isinstance(entry, ClientEntry):
             return make_client(entry, old if isinstance(old, Client) else None, secret_hash)
         assert entry is not None

@@ -164,16 +164,17 @@ def _read_users(
 ) -> Iterator[UserEntry]:
     """Yield each user, with the user name in the form that its realm gives it."""
     known = sorted({MAIN_REALM, *realms})
-    seen: dict[str, str] = {}
+    seen, seen_ids = dict[str, str](), dict[str, str]()
     for at, entry in _read_list("users", section, UserEntry, mistakes):
         if entry.realm not in known:
             mistakes.setdefault(f"{at}realm", f"unknown realm; this file has {', '.join(known)}")
         claim = realms[entry.realm].username_claim if entry.realm in realms else EMAIL_CLAIM
         entry = msgspec.structs.replace(entry, username=normalize_claim(entry.username, claim))
         check_user(entry, at, mistakes, min_password_characters)
+        _check_unique(f"{at}id", entry.id, seen_ids, mistakes)
         if is_unicode_without_line_ends(entry.username):
-            subject = identify_user(entry.realm, entry.username).subject
-            _check_unique(f"{at}username", subject, seen, mistakes)
+            digest = identify_user(entry.realm, entry.username).digest
+            _check_unique(f"{at}username", digest, seen, mistakes)
         yield entry
 
 

@@ -147,6 +147,8 @@ def _list_record_warnings(change: Planned) -> Iterator[str]:
         yield from list_client_mistakes(new)
     if isinstance(new, User):
         yield from list_user_warnings(new)
+        if old is None and new.id not in ("", getattr(change.item.entry, "id", ""), new.identity.digest):
+            yield "the id that follows from the user name is another user's, so a random one was chosen"
     if isinstance(new, IdentityProvider) and change.item.name not in REALMS:
         yield f"no scope can name this realm; a scope can name {', '.join(REALMS)}"
 

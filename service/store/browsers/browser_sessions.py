@@ -59,7 +59,8 @@ class BrowserSessions:
             user_key=user_key(identity),
             browser_digest=name.digest,
             revision=user.revision,
-            subject=identity.subject,
+            user_digest=identity.digest,
+            subject=user.subject,
             sid=login.sid,
             begun_ms=login.begun_ms,
             realm=user.realm,
@@ -85,7 +86,7 @@ class BrowserSessions:
         """End a session in any browser by its digest. Returns False if it is unknown or another user's."""
         key = browser_key(identity.shard, digest)
         record = await self._redis.read("GET", key)
-        if record is None or parse_browser_session(record).subject != identity.subject:
+        if record is None or parse_browser_session(record).user_digest != identity.digest:
             return False
         return (await self._redis.run(_END, browser_key=key, browser_digest=digest))[0] == "ended"
 

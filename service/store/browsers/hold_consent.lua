@@ -12,9 +12,9 @@ if not session then return { 'signed_out' } end
 local consent = {
   created_ms = math.max(now_ms, session.created_ms),
   expires_ms = math.min(now_ms + ttl_ms, session.expires_ms),
-  login = session.login, subject = session.subject, answer = '',
+  login = session.login, user_digest = session.user_digest, answer = '',
   request = request, sid = session.sid,
 }
 redis.call('SET', consent_key, format_consent(consent), 'PX', consent.expires_ms - now_ms)
-add_member(session.subject, 'consent:' .. consent_digest, consent.expires_ms, now_ms)
+add_member(session.user_digest, 'consent:' .. consent_digest, consent.expires_ms, now_ms)
 return { 'held' }

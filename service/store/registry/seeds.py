@@ -25,7 +25,7 @@ BEING_APPLIED: Final = "being_applied"
 def _get_field(name: SeedName) -> tuple[str, str]:
     """Return the key and the field of a seed entry as last applied. A user's lies in the slot of the user's record."""
     if isinstance(name, UserIdentity):
-        return user_seed_key(name.shard), name.subject
+        return user_seed_key(name.shard), name.digest
     return registry_key("seed"), name
 
 
@@ -54,13 +54,13 @@ class Seeds:
     async def list_users(self, shards: Sequence[str]) -> list[UserIdentity]:
         """Return the users of these shards whose entries a seed applied.
 
-        Only shard and subject are set, because the store keeps no user name for a seed entry.
+        Only shard and user_digest are set, because the store keeps no user name for a seed entry.
         """
         answers = await self._redis.read_many([("HGETALL", user_seed_key(shard)) for shard in shards])
         return [
-            UserIdentity("", "", subject.decode(), shard)
+            UserIdentity("", "", user_digest.decode(), shard)
             for shard, fields in zip(shards, answers, strict=True)
-            for subject in fields
+            for user_digest in fields
         ]
 
     async def put(self, name: SeedName, applied: str) -> None:

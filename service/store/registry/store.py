@@ -20,6 +20,7 @@ from service.store.registry.clients import CLIENTS, Clients
 from service.store.registry.realms import REALMS, Realms
 from service.store.registry.record_kind import RecordKind
 from service.store.registry.seeds import Seeds
+from service.store.registry.user_ids import UserIds
 from service.store.registry.users import USERS, Users
 from service.store.sessions.families import UserEnding
 
@@ -41,6 +42,7 @@ class RegistryStore:
         self._redis = redis
         self.clients = Clients(redis, CLIENTS)
         self.users = Users(redis, USERS)
+        self.ids = UserIds(redis, self.users)
         self.realms = Realms(redis, REALMS)
         self.seeds = Seeds(redis)
 

@@ -101,7 +101,7 @@ class Users(Records[UserIdentity, User | None]):
             _REMOVE,
             user_key=user_key(identity),
             seed_key=user_seed_key(identity.shard),
-            subject=identity.subject,
+            user_digest=identity.digest,
         )
 
     async def replace_password_hash(self, user: User, new_hash: str, upgraded_from: str) -> None:
@@ -125,7 +125,7 @@ class Users(Records[UserIdentity, User | None]):
             _PUT,
             user_key=user_key(user.identity),
             seed_key=user_seed_key(user.identity.shard),
-            subject=user.identity.subject,
+            user_digest=user.identity.digest,
             record=write_json(msgspec.structs.replace(user, revision=""), stored),
             revision=revision,
             applied=applied,
@@ -137,7 +137,7 @@ class Users(Records[UserIdentity, User | None]):
         verdict = await self._redis.run(
             _REPLACE_PASSWORD_HASH,
             user_key=user_key(identity),
-            mark_key=mark_key(identity.shard, identity.subject),
+            mark_key=mark_key(identity.shard, identity.digest),
             revision=user.revision,
             new_revision=revision,
             record=write_json(user, stored),

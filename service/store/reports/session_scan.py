@@ -59,8 +59,8 @@ class SessionScan:
             ended += await self._end(key, client_id, reason)
         return ended
 
-    async def list_subjects(self, *, with_records: bool) -> Collection[tuple[str, str]]:
-        """Return all users, each a shard and a subject, who have anything that revokeAll would end.
+    async def list_users(self, *, with_records: bool) -> Collection[tuple[str, str]]:
+        """Return all users, each a shard and a user_digest, who have anything that revokeAll would end.
 
         With `with_records` also users who have only a record, since they may be about to log in. `index` keys are
         scanned before `revoked` keys, so an entry that a concurrent revokeAll moves from one to the other is found.
@@ -68,8 +68,8 @@ class SessionScan:
         found = dict[str, str]()
         for kind in ("user", "index", "revoked") if with_records else ("index", "revoked"):
             async for keys in self._redis.scan_whole(f"{kind}:{{*}}:*"):
-                found.update((subject, shard) for _, shard, subject in map(_split_key, keys))
-        return [(shard, subject) for subject, shard in found.items()]
+                found.update((user_digest, shard) for _, shard, user_digest in map(_split_key, keys))
+        return [(shard, user_digest) for user_digest, shard in found.items()]
 
     async def scan_sessions(self) -> AsyncIterator[list[tuple[str, Session]]]:
         """Yield all sessions with their keys, in batches. Raises UnreadableRecord at the end if one cannot be read."""

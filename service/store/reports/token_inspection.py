@@ -34,7 +34,7 @@ async def find_family(redis: StoreClient, shard: str, digest: str, now_ms: int) 
     record, tombstone = await redis.read_many([("GET", family_key(shard, digest)), ("GET", ended_key(shard, digest))])
     if record is not None:
         family = parse_family(record)
-        marked_at_ms = parse_mark(await redis.read("GET", mark_key(shard, family.subject)))
+        marked_at_ms = parse_mark(await redis.read("GET", mark_key(shard, family.user_digest)))
         keys = [access_key(shard, each) for each in family.access_digests]
         live = int(await redis.read("EXISTS", *keys)) if keys else 0
         return KnownFamily(family, _judge_state(family, marked_at_ms, now_ms), live, marked_at_ms)

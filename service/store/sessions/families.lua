@@ -5,7 +5,7 @@ local MOST_TOKENS = 100
 local REPLAYS_COUNTED = 6
 local GRACE_SLICES = 64
 
-local FAMILY = '^(2\n(%d+)\n%l\n(%d)\n' .. string.rep('([^\n]*)\n', 3) .. '(realm:[^\n]*)\n([^\n]*)\n)'
+local FAMILY = '^(2\n(%d+)\n%l\n(%d)\n' .. string.rep('([^\n]*)\n', 4) .. '(realm:[^\n]*)\n([^\n]*)\n)'
   .. string.rep('(%d+)\n', 5) .. '([^\n]*)\n' .. string.rep('(%d+)([^\n]*)\n', 2) .. '([^\n]*)(.*)$'
 local TOKEN = ' (%d+):(%-?%d+):(%d+):([%w_-]+)()'
 local FIRST_TOKEN = '^' .. TOKEN
@@ -15,13 +15,14 @@ local SPENT = ' (%d+):(%-?%d+)'
 local function read_family(family_key)
   local text = redis.call('GET', family_key)
   if not text then return nil end
-  local fixed_lines, created_ms, secret_used, subject, client_id, username, scope, sid, expires_ms, access_until_ms,
-    indexed_until_ms, head, oldest, replayed, tokens, token_text, replays, replay_text, spent_times, newer_lines =
+  local fixed_lines, created_ms, secret_used, user_digest, subject, client_id, username, scope, sid, expires_ms,
+    access_until_ms, indexed_until_ms, head, oldest, replayed, tokens, token_text, replays, replay_text, spent_times,
+    newer_lines =
     string.match(text, FAMILY)
   if not fixed_lines then refuse_record('a session') end
   return {
-    fixed_lines = fixed_lines, created_ms = created_ms + 0, secret_used = secret_used, subject = subject,
-    client_id = client_id, username = username, scope = scope, sid = sid, expires_ms = expires_ms + 0,
+    fixed_lines = fixed_lines, created_ms = created_ms + 0, secret_used = secret_used, user_digest = user_digest,
+    subject = subject, client_id = client_id, username = username, scope = scope, sid = sid, expires_ms = expires_ms + 0,
     access_until_ms = access_until_ms + 0, indexed_until_ms = indexed_until_ms + 0, head = head + 0,
     oldest = oldest + 0, replayed = replayed,
     tokens = { count = tokens + 0, text = token_text }, replay_tokens = { count = replays + 0, text = replay_text },
@@ -39,7 +40,7 @@ local function write_family(family, family_digest, now_ms, refresh_ttl_ms)
   local longest_ms = lives_until_ms + math.min(MAX_LOOK_AHEAD_MS, math.floor(refresh_ttl_ms / 10))
   if family.indexed_until_ms < lives_until_ms or family.indexed_until_ms > longest_ms then
     family.indexed_until_ms = longest_ms
-    add_member(family.subject, 'family:' .. family_digest, longest_ms, now_ms)
+    add_member(family.user_digest, 'family:' .. family_digest, longest_ms, now_ms)
   end
   local record = family.fixed_lines .. string.format('%d\n%d\n%d\n%d\n%d\n%s\n%d%s\n%d%s\n', family.expires_ms,
     family.access_until_ms, family.indexed_until_ms, family.head, family.oldest, family.replayed, family.tokens.count,
@@ -141,7 +142,7 @@ local function end_family(family, family_digest, reason, now_ms, replay)
     refuse_record('a session')
   end
   if #keys > 0 then redis.call('DEL', unpack(keys)) end
-  forget_member(family.subject, 'family:' .. family_digest)
+  forget_member(family.user_digest, 'family:' .. family_digest)
   local tombstone = string.format('2\n%d\n%s\n%d\n', now_ms, reason, family.head) .. (replay or '\n')
     .. string.format('\n%d\n', family.created_ms)
     .. table.concat({ family.client_id, family.subject, family.username, family.scope }, '\n')

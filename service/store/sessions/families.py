@@ -16,7 +16,7 @@ from service.observability.audit import record_event
 from service.protocol.client import Client, Lifetimes
 from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
-from service.protocol.user import Login, UserIdentity, UserNarrowing, identify_user
+from service.protocol.user import Login, UserIdentity, UserNarrowing
 from service.protocol.verdicts import SUCCESS_EVENTS, SpendRefusal, Success
 from service.store.client import StoreClient, load_script
 from service.store.keys import family_key, mark_key, user_key
@@ -45,12 +45,26 @@ class UserEnding(NamedTuple):
     """A user of whom everything must end, and why."""
 
     shard: str
-    subject: str
+    digest: str
     reason: EndReason
 
     @classmethod
     def of(cls, user: UserIdentity, reason: EndReason) -> UserEnding:
-        return cls(user.shard, user.subject, reason)
+        return cls(user.shard, user.digest, reason)
+
+
+class Owner(NamedTuple):
+    """The user of a token or session that has ended."""
+
+    realm: str
+    username: str
+    subject: str
+
+    @classmethod
+    def of(cls, verdict: Sequence[str | int]) -> Owner:
+        """Return the user from a verdict of a script: a word, scope, user name and subject."""
+        _, scope, username, subject = map(str, verdict)
+        return cls(parse_realm(scope), username, subject)
 
 
 _START: Final = load_script("sessions/start_family")
@@ -122,7 +136,8 @@ class Families:
             family_digest=refresh_token.family_digest,
             access_digest=access_token.digest,
             revision=user.revision,
-            subject=identity.subject,
+            user_digest=identity.digest,
+            subject=user.subject,
             sid=login.sid,
             begun_ms=login.begun_ms,
             client_id=client.client_id,
@@ -173,7 +188,7 @@ class Families:
             return Spent(*verdict)  # type: ignore[arg-type]
         return RefreshRefused(*verdict)  # type: ignore[arg-type]
 
-    async def end(self, shard: str, family_digest: str, *, client_id: str, reason: EndReason) -> UserIdentity | None:
+    async def end(self, shard: str, family_digest: str, *, client_id: str, reason: EndReason) -> Owner | None:
         """End the family and delete its access tokens. Durable on return.
 
         Returns its user, or None if the family is unknown or another client's.
@@ -188,7 +203,7 @@ class Families:
             )
             if verdict[0] == "unknown":
                 await scripts.leave_fence()
-        return identify_user(parse_realm(str(verdict[2])), str(verdict[1])) if verdict[0] == "ended" else None
+        return Owner.of(verdict) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyRecord | None:
         record = await self._redis.read("GET", family_key(shard, family_digest))
@@ -214,7 +229,7 @@ class Families:
         family = await self.find(refresh_token.shard, refresh_token.family_digest)
         if family is None or refresh_token.generation < family.head:
             return None
-        mark = await self._redis.read("GET", mark_key(refresh_token.shard, family.subject))
+        mark = await self._redis.read("GET", mark_key(refresh_token.shard, family.user_digest))
         is_revoked = family.created_ms <= parse_mark(mark)
         is_over = await self.read_clock_ms() >= family.expires_ms
         return None if is_revoked or is_over else family
@@ -236,7 +251,7 @@ class Families:
 
 
 def record_displaced(values: Sequence[str | int]) -> None:
-    """Record that a new family ended others. Each is four values: digest, client_id, username and scope."""
-    for family, client_id, username, scope in zip(*[iter(map(str, values))] * 4, strict=True):
+    """Record that a new family ended others. Each is five values: digest, client_id, username, subject and scope."""
+    for family, client_id, username, sub, scope in zip(*[iter(map(str, values))] * 5, strict=True):
         realm = parse_realm(scope)
-        record_event("session_displaced", client_id=client_id, username=username, realm=realm, family=family)
+        record_event("session_displaced", client_id=client_id, username=username, realm=realm, sub=sub, family=family)

@@ -3,7 +3,8 @@
 -- Writes a new family with its first access token. Returns the lifetime of the token in ms.
 local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)
   family.fixed_lines = string.format('2\n%d\n', family.created_ms) .. table.concat({
-    family.grant_type, family.secret_used, family.subject, family.client_id, family.username, family.scope, family.sid,
+    family.grant_type, family.secret_used, family.user_digest, family.subject, family.client_id, family.username,
+    family.scope, family.sid,
   }, '\n') .. '\n'
   family.expires_ms = cap_lifetime(family.created_ms, now_ms + refresh_ttl_ms, max_age_ms)
   family.access_until_ms, family.indexed_until_ms, family.head, family.oldest = 0, 0, 1, 0
@@ -27,10 +28,10 @@ local MOST_DISPLACED = 10
 -- with the new one. These are about the families that would expire first. One call ends at most MOST_DISPLACED, so
 -- after the limit was lowered it takes several. The index also has members of other kinds, and it is read only if it
 -- has more members than `most`. A family that is over counts until its look-ahead ends. One whose record cannot be read
--- is passed over: it must not keep its user from logging in. Returns digest, client_id, username and scope of each that
--- it ended.
+-- is passed over: it must not keep its user from logging in. Returns digest, client_id, username, subject and scope of each
+-- that it ended.
 local function displace_families(family, family_digest, most, now_ms)
-  local index_key, displaced = key_of('index', family.subject), {}
+  local index_key, displaced = key_of('index', family.user_digest), {}
   if redis.call('ZCARD', index_key) <= most then return displaced end
   local members, excess = redis.call('ZRANGE', index_key, '0', '-1'), -most
   for _, member in ipairs(members) do
@@ -43,11 +44,11 @@ local function displace_families(family, family_digest, most, now_ms)
     if digest and digest ~= family_digest then
       local is_read, other = pcall(displace, digest, now_ms)
       if is_read and other then
-        for _, value in ipairs({ digest, other.client_id, other.username, other.scope }) do
+        for _, value in ipairs({ digest, other.client_id, other.username, other.subject, other.scope }) do
           displaced[#displaced + 1] = value
         end
       elseif is_read then
-        forget_member(family.subject, member)
+        forget_member(family.user_digest, member)
       end
       excess = is_read and excess - 1 or excess
     end

@@ -51,21 +51,21 @@ class _Revocation(NamedTuple):
     """The end of everything of users, or of one login if `sid` is not empty. `kept_member` is deleted last."""
 
     shard: str
-    subjects: Collection[str]
+    digests: Collection[str]
     sid: str
     until_ms: int
     kept_member: str
     reason: EndReason
 
-    def list_keys(self, subjects: Iterable[str]) -> list[str]:
+    def list_keys(self, digests: Iterable[str]) -> list[str]:
         """Return for each user the keys of the mark, of the index, and of the entries that are set aside."""
         return [
             key
-            for subject in subjects
+            for digest in digests
             for key in (
-                mark_key(self.shard, subject, self.sid),
-                index_key(self.shard, subject),
-                revoked_key(self.shard, subject),
+                mark_key(self.shard, digest, self.sid),
+                index_key(self.shard, digest),
+                revoked_key(self.shard, digest),
             )
         ]
 
@@ -87,7 +87,7 @@ class Revocations:
     async def revoke_all(
         self,
         shard: str,
-        subject: str,
+        digest: str,
         *,
         until_ms: int = 0,
         kept_family: str = "",
@@ -104,9 +104,9 @@ class Revocations:
         can repeat the request.
         """
         kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
-        return await self._revoke_of_one(_Revocation(shard, [subject], "", until_ms, kept_member, reason))
+        return await self._revoke_of_one(_Revocation(shard, [digest], "", until_ms, kept_member, reason))
 
-    async def end_provider_login(self, shard: str, subject: str, sid: str) -> Revoked:
+    async def end_provider_login(self, shard: str, digest: str, sid: str) -> Revoked:
         """End what came from one login at an identity provider, or from one without a session id. Durable on return.
 
         `sid` is the `digest_sid` of that login. Families with their access tokens, codes, consents and browser sessions
@@ -114,7 +114,7 @@ class Revocations:
 
         Clauses: OpenID Connect Back-Channel Logout 1.0 §2.7
         """
-        return await self._revoke_of_one(_Revocation(shard, [subject], sid, 0, "", "provider_logout"))
+        return await self._revoke_of_one(_Revocation(shard, [digest], sid, 0, "", "provider_logout"))
 
     async def revoke_all_of(
         self,
@@ -129,12 +129,12 @@ class Revocations:
         in a moving slot, the remaining users of the shard are not tried. Returns the users who keep something for now:
         all of it because their slot is moving, or only what cannot be read.
         """
-        subjects = defaultdict[tuple[str, EndReason], list[str]](list)
+        digests = defaultdict[tuple[str, EndReason], list[str]](list)
         for user in users:
-            subjects[user.shard, user.reason].append(user.subject)
+            digests[user.shard, user.reason].append(user.digest)
         waiting = [
             (shard, reason, some[start : start + USERS_AT_ONCE])
-            for (shard, reason), some in subjects.items()
+            for (shard, reason), some in digests.items()
             for start in range(0, len(some), USERS_AT_ONCE)
         ]
         moving: set[str] = set()
@@ -154,7 +154,7 @@ class Revocations:
                     if len(some) > 1:  # which of them has it is not known
                         waiting.extend((shard, reason, [each]) for each in some)
                         continue
-                left.extend(UserEnding(shard, subject, reason) for subject in some if subject not in done)
+                left.extend(UserEnding(shard, digest, reason) for digest in some if digest not in done)
 
         workers = [asyncio.create_task(work()) for _ in range(STEPS_AT_ONCE)]
         try:
@@ -179,7 +179,7 @@ class Revocations:
         raise StoreUnavailable("the record of a session cannot be read, and stays; all else of the user was revoked")
 
     async def _revoke(self, revocation: _Revocation) -> Mapping[str, Revoked]:
-        """Return the users of whom nothing is left, by subject. Others have records that cannot be read."""
+        """Return the users of whom nothing is left, by digest. Others have records that cannot be read."""
         for _ in range(MAX_MARKS):
             finished = await self._mark_and_delete(revocation)
             if finished is not None:
@@ -189,9 +189,9 @@ class Revocations:
     async def _mark_and_delete(self, revocation: _Revocation) -> Mapping[str, Revoked] | None:
         """Return what `_revoke` returns, or None if Redis has lost a mark, so that something may be live."""
         async with self._redis.durable(revocation.shard) as scripts:
-            finished = await self._run_steps(scripts, revocation, dict.fromkeys(revocation.subjects, 0))
+            finished = await self._run_steps(scripts, revocation, dict.fromkeys(revocation.digests, 0))
         if finished and revocation.kept_member:
-            marks = {subject: revoked.marked_ms for subject, revoked in finished.items()}
+            marks = {digest: revoked.marked_ms for digest, revoked in finished.items()}
             async with self._redis.durable(revocation.shard) as scripts:
                 finished = await self._run_steps(scripts, revocation._replace(kept_member=""), marks)
         return finished
@@ -219,10 +219,10 @@ class Revocations:
             if answer == ["lost"]:
                 return None
             after = list(zip(given, answer[::2], map(int, answer[1::2]), strict=True))
-            for subject, verdict, marked_ms in after:
+            for digest, verdict, marked_ms in after:
                 if verdict in ("finished", "nothing"):
-                    finished[subject] = Revoked(marked_ms, verdict == "finished")
-            marks = {subject: marked_ms for subject, verdict, marked_ms in after if verdict == "more"}
+                    finished[digest] = Revoked(marked_ms, verdict == "finished")
+            marks = {digest: marked_ms for digest, verdict, marked_ms in after if verdict == "more"}
         if any(given.values()):
             # The last step set no mark, so a concurrent call may have made the last deletion. The fence confirms it.
             await scripts.leave_fence()

@@ -23,8 +23,8 @@
 
 -- Scores in the key `revoked`. Those of members that a step may delete are not negative.
 local LIMIT, UNREADABLE = '-1', '-2'
--- The lines of each kind of record that have the subject and the sid.
-local LINES = { code = { 4, 10 }, consent = { 5, 8 }, browser = { 4, 9 } }
+-- The lines of each kind of record that have the user_digest and the sid.
+local LINES = { code = { 4, 11 }, consent = { 5, 8 }, browser = { 4, 10 } }
 
 local now_ms, steps, answer = read_clock(), 0, {}
 local is_earlier = until_ms > 0 and until_ms < now_ms
@@ -32,9 +32,9 @@ local limit = (is_earlier or sid ~= '') and 'limit:' .. sid
 
 -- Returns true if no mark covers the record. Another call may have set a later mark. A mark for now covers all that was
 -- set aside with it, even a record that looks younger because the clock was set back. It sets no limit.
-local function is_spared(ended_sid, created_ms, subject, of_sid)
+local function is_spared(ended_sid, created_ms, user_digest, of_sid)
   if not ended_sid or ended_sid ~= '' and (of_sid == ended_sid or of_sid == '-') then return false end
-  return created_ms > read_mark(subject, of_sid)
+  return created_ms > read_mark(user_digest, of_sid)
 end
 
 -- Removes a member, and deletes its record unless that is spared. Returns how many access tokens were deleted.
@@ -44,7 +44,7 @@ local function end_member(member, ended_sid, index_key, revoked_key)
   local family = not lines and read_family(key)
   local text = lines and ended_sid and redis.call('GET', key)
   local line = text and read_lines(text, 'a ' .. kind, lines[2])
-  local spared = family and is_spared(ended_sid, family.created_ms, family.subject, family.sid)
+  local spared = family and is_spared(ended_sid, family.created_ms, family.user_digest, family.sid)
     or line and is_spared(ended_sid, line[2], line[lines[1]], line[lines[2]])
   -- The end of a family also removes its member from both keys.
   if family and not spared then return end_family(family, digest, reason, now_ms) end

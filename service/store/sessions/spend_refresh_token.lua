@@ -18,7 +18,7 @@ if not family then return { 'unknown' } end
 if family.client_id ~= client_id then return { 'foreign', '', family.scope, family.username, family.subject } end
 -- The mark of a login at an identity provider is not read: its revokeAll soon ends the family, with any token that a
 -- refresh adds meanwhile.
-if now_ms >= family.expires_ms or family.created_ms <= read_mark(family.subject, '') then return { 'unknown' } end
+if now_ms >= family.expires_ms or family.created_ms <= read_mark(family.user_digest, '') then return { 'unknown' } end
 if family.secret_used == '1' and secret_used ~= '1' then
   return { 'without_secret', '', family.scope, family.username, family.subject }
 end

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from service.protocol.errors import InvalidRequest
 from service.protocol.parameters import LOGOUT_PARAMETERS, require
 from service.protocol.token_response import NO_STORE_HEADERS
-from service.protocol.user import digest_sid, identify_user
+from service.protocol.user import User, digest_sid
 from service.realms.login import Logins
 from service.store.sessions.revocations import Revocations
 from service.store.single_use import SingleUse, make_token_key
@@ -39,16 +39,17 @@ class BackchannelLogoutEndpoint:
         realm = await self.logins.get_external_realm(request.path_params["realm"], refusal)
         require(form, "logout_token")
         token = await realm.read_logout_token(form["logout_token"])
-        user = identify_user(realm.name, token.username)
+        logged_out = User(realm=realm.name, username=token.username)
+        user = logged_out.identity
         key = make_token_key(user, token.jti)
         if await self.single_use.is_used(key):
             raise InvalidRequest("logout_token_used")
         if token.sid:
             sid = digest_sid(realm.name, token.sid)
-            revoked = await self.revocations.end_provider_login(user.shard, user.subject, sid)
+            revoked = await self.revocations.end_provider_login(user.shard, user.digest, sid)
         else:
-            revoked = await self.revocations.revoke_all(user.shard, user.subject, reason="provider_logout")
+            revoked = await self.revocations.revoke_all(user.shard, user.digest, reason="provider_logout")
         event = "provider_logout" if revoked.was_alive else "nothing_revoked"
-        record_user_event(request, event, user, reason="login" if token.sid else "user")
+        record_user_event(request, event, logged_out, reason="login" if token.sid else "user")
         await self.single_use.note(key)
         return Response(headers=NO_STORE_HEADERS)

@@ -15,9 +15,11 @@ from service.protocol.client import check_user_revocation
 from service.protocol.errors import InvalidRequest
 from service.protocol.scope import MAIN_REALM
 from service.protocol.token_response import NO_STORE_HEADERS
-from service.protocol.user import UserIdentity, identify_subject, identify_user, is_username
+from service.protocol.user import ID_FORM, User, UserIdentity, identify_external_subject, identify_user, is_username
 from service.realms.login import Logins
 from service.registry.cache import UserCache
+from service.store.registry.user_ids import UserIds
+from service.store.sessions.families import Owner
 from service.store.sessions.revocations import Revocations
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.reading import read_json
@@ -29,6 +31,7 @@ class GlobalTokenRevocationEndpoint:
     authenticator: ClientAuthenticator
     logins: Logins
     users: UserCache
+    ids: UserIds
     revocations: Revocations
     issuer: str
 
@@ -42,22 +45,26 @@ class GlobalTokenRevocationEndpoint:
         client = (await self.authenticator.authenticate(request, {})).client
         issuer, name = parse_sub_id(body, self.issuer)
         check_user_revocation(client)
-        identity = await self._identify(issuer, name)
-        if identity is not None:
-            revoked = await self.revocations.revoke_all(identity.shard, identity.subject)
+        for identity in await self._identify(issuer, name):
+            revoked = await self.revocations.revoke_all(identity.shard, identity.digest)
             user = await self.users.find(identity)
-            known = identity if user is None else user.identity
+            unlisted = User(realm=identity.realm, username=identity.username)
+            known = user or (Owner("", "", name) if issuer == self.issuer else unlisted)
             event = "revoke_all" if user is not None or revoked.was_alive else "nothing_revoked"
             record_user_event(request, event, known, client_id=client.client_id, reason="client")
         return Response(status_code=204, headers=NO_STORE_HEADERS)
 
-    async def _identify(self, issuer: str, name: str) -> UserIdentity | None:
-        """Return the user, or None if no user can have this name. Raises InvalidRequest for an unknown issuer."""
+    async def _identify(self, issuer: str, name: str) -> list[UserIdentity]:
+        """Return the user, or nobody if no user has this name. A user who is being renamed has two.
+
+        Raises InvalidRequest for an unknown issuer.
+        """
         if issuer == self.issuer:
-            return identify_subject(name)
+            external = identify_external_subject(name)
+            return [external] if external else await self.ids.find(name) if ID_FORM.fullmatch(name) else []
         realm = await self.logins.get_realm_of(issuer) if issuer else MAIN_REALM
         identity = identify_user(realm, name)
-        return identity if is_username(identity.username) else None
+        return [identity] if is_username(identity.username) else []
 
 
 def parse_sub_id(body: Any, own_issuer: str) -> tuple[str, str]:

@@ -16,7 +16,6 @@ from service.observability.metrics import CacheCounts
 from service.protocol.bearer import AccessGrant
 from service.protocol.client import check_introspection
 from service.protocol.parameters import INTROSPECTION_PARAMETERS, require
-from service.protocol.scope import parse_realm
 from service.protocol.token_response import INACTIVE, Introspection, TokenUse
 from service.store.records import FamilyRecord
 from service.store.sessions.families import Families
@@ -69,7 +68,7 @@ class IntrospectionEndpoint:
             scope=grant.scope,
             client_id=grant.client_id,
             username=grant.username,
-            realm=parse_realm(grant.scope),
+            realm=grant.realm,
             token_type="Bearer" if token_use == "access_token" else "",
             token_use=token_use,
             exp=expires_at_ms // 1000,

@@ -17,14 +17,14 @@ from service.crypto.keyring import Keyring
 from service.protocol.bearer import parse_bearer
 from service.protocol.errors import InvalidToken
 from service.protocol.parameters import REVOCATION_PARAMETERS, require
-from service.protocol.scope import parse_realm
 from service.protocol.token_form import parse_access_token
+from service.protocol.user import identify_user
 from service.store.sessions.access_tokens import AccessTokens
 from service.store.sessions.families import Families
 from service.store.sessions.revocations import Revocations
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.reading import list_header_values, read_form
-from service.web.request.security_events import record_request_event, record_user_event
+from service.web.request.security_events import record_user_event
 from service.web.responses import render_nothing
 
 
@@ -74,7 +74,7 @@ class RevokeAllEndpoint:
         grant = await self.access_tokens.find(access_token) if access_token else None
         if access_token is None or grant is None:
             raise InvalidToken("access_token_unknown")
-        await self.revocations.revoke_all(access_token.shard, grant.subject, kept_family=grant.family_digest)
-        realm = parse_realm(grant.scope)
-        record_request_event(request, "revoke_all", username=grant.username, realm=realm, reason="bearer")
+        digest = identify_user(grant.realm, grant.username).digest
+        await self.revocations.revoke_all(access_token.shard, digest, kept_family=grant.family_digest)
+        record_user_event(request, "revoke_all", grant, reason="bearer")
         return render_nothing(request)

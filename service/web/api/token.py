@@ -145,11 +145,8 @@ class AuthorizationCodeGrant:
         except InvalidGrant as error:
             # A client that may no longer request the scope lost a right. All other reasons suggest a misuse.
             if error.reason != "code_scope_withdrawn":
-                client_id, realm, reason = caller.client.client_id, parse_realm(code.scope), error.reason
-                username = code.username
-                record_request_event(
-                    request, "code_misused", client_id=client_id, username=username, realm=realm, reason=reason
-                )
+                client_id, reason = caller.client.client_id, error.reason
+                record_user_event(request, "code_misused", code, client_id=client_id, reason=reason)
             raise
 
     async def _handle_second_exchange(
@@ -193,9 +190,9 @@ class PasswordGrant:
         with recording_login(request, realm=realm, client_id=client_id):
             login = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
         user = login.user
-        record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=realm)
+        record_user_event(request, "login_succeeded", user, client_id=client_id)
         client = await self._recheck_registration(caller, scope)
-        with recording_login(request, realm=realm, client_id=client_id, username=user.username):
+        with recording_login(request, realm=realm, client_id=client_id, user=user):
             check_user_has(scope, user.roles)
         shard = user.identity.shard
         refresh_token, access_token = make_first_refresh_token(shard), make_access_token(shard)
@@ -210,7 +207,8 @@ class PasswordGrant:
         if lives_ms is None:
             self.users.forget(user.identity)
             raise TemporarilyUnavailable("record_changed", retry_after_seconds=1)
-        _record(request, "tokens_issued", client_id, refresh_token, user.username, str(scope), grant_type=PASSWORD)
+        more = {"sub": user.subject, "grant_type": PASSWORD}
+        _record(request, "tokens_issued", client_id, refresh_token, user.username, str(scope), **more)
         return make_token_response(self.keyring, access_token, refresh_token, lives_ms, str(scope))
 
     async def _recheck_registration(self, caller: AuthenticatedClient, scope: Scope) -> Client:

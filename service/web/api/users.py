@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from service.crypto.hashing_pool import HashingPool
 from service.crypto.password_hashing import hash_password
@@ -22,7 +22,7 @@ from service.protocol.parameters import decode_field
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.protocol.user import User
 from service.redis_client.lock import LockHeld
-from service.registry.editor import ChangeRefused, RegistryEditor
+from service.registry.editor import ChangeRefused, IdTaken, RegistryEditor
 from service.registry.password_change import LOCK_WAIT_SECONDS
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.check import Mistakes
@@ -33,7 +33,7 @@ from service.web.request.client_address import get_peer
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.reading import list_header_values, read_json
 
-MEMBERS: Final = ("password", "password_hash", "roles", "name", "disabled")
+MEMBERS: Final = ("id", "password", "password_hash", "roles", "name", "disabled")
 MAX_DESCRIPTION_CHARACTERS: Final = 300
 
 _UNDESCRIBABLE: Final = re.compile(r"[^\x20-\x21\x23-\x5B\x5D-\x7E]")
@@ -74,12 +74,17 @@ class UsersEndpoint:
         def replace(old: User | None) -> User:
             new = change.apply(old, password_hash)
             check_change(request, client, old, new)
+            if change.changes_id(old):
+                raise InvalidRequest("user_malformed", name="id: expected the one that the user has; it never changes")
             if old is None and not change.names_password:
                 raise InvalidRequest("password_missing")
             return new
 
-        is_created = await self._make_editor(request, client).put_user(change.identity, replace)
-        return Response(status_code=201 if is_created else 200, headers=NO_STORE_HEADERS)
+        try:
+            user, is_created = await self._make_editor(request, client).put_user(change.identity, replace)
+        except IdTaken:
+            raise InvalidRequest("user_id_taken", status=409) from None
+        return JSONResponse({"id": user.id}, 201 if is_created else 200, headers=NO_STORE_HEADERS)
 
     async def _delete(self, request: Request) -> Response:
         """End everything of the user and delete the record. If there is none, an interrupted deletion is completed."""

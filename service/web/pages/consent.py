@@ -34,7 +34,7 @@ from service.web.pages.languages import Language
 from service.web.pages.page import PageRefusal
 from service.web.pages.steps import PageSteps
 from service.web.request.reading import get_from_query, read_form
-from service.web.request.security_events import record_request_event
+from service.web.request.security_events import record_user_event
 
 CONSENT_PARAMETERS: Final = frozenset({"request", "csrf", "decision"})
 
@@ -180,14 +180,8 @@ def _check_answer(answer: AllowAnswer | DenyAnswer) -> None:
 
 
 def _record(request: Request, event: str, consent: OpenConsent) -> None:
-    record_request_event(
-        request,
-        event,
-        client_id=consent.client.client_id,
-        username=consent.user.username,
-        realm=consent.user.realm,
-        scope=consent.consent_request.scope,
-    )
+    scope, client_id = consent.consent_request.scope, consent.client.client_id
+    record_user_event(request, event, consent.user, client_id=client_id, scope=scope)
 
 
 def _describe_destination(redirect_uri: str) -> str:

@@ -81,13 +81,13 @@ class BrowserCookies:
         The cookie does not reveal the user. It is valid until the user's record changes: a new password invalidates it.
         """
         found = _DEVICE.fullmatch(self._find(request, self._device))
-        if found and self._keyring.recognises_for_page(found[2], "device", identity.subject, revision, found[1]):
+        if found and self._keyring.recognises_for_page(found[2], "device", identity.digest, revision, found[1]):
             return found[1]
         return ""
 
     def set_device_cookie(self, request: Request, response: Response, user: User) -> None:
         name = self.get_device(request, user.identity, user.revision) or make_browser_secret()
-        signature = self._keyring.sign_for_page("device", user.identity.subject, user.revision, name)
+        signature = self._keyring.sign_for_page("device", user.identity.digest, user.revision, name)
         self._put(response, self._device, f"{name}~{signature}", _YEAR_SECONDS)
 
     def sign_form(self, form: str, *parts: str) -> str:

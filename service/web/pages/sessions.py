@@ -29,7 +29,7 @@ from service.web.pages.page import PageRefusal, SessionOver, add_retry_after, ch
 from service.web.pages.steps import PageSteps
 from service.web.request.client_address import get_peer, get_prefixes
 from service.web.request.reading import read_form
-from service.web.request.security_events import record_request_event, recording_login
+from service.web.request.security_events import record_user_event, recording_login
 
 SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session", "browser", "current", "new", "repeated"})
 MAX_SHOWN: Final = 100
@@ -104,7 +104,7 @@ class SessionsPages(PageSteps):
         fields, session = await self._read_form(request)
         shard, digest = session.name.shard, fields.get("session", "")
         family = await self.families.find(shard, digest)
-        if family is not None and family.subject == session.identity.subject:
+        if family is not None and family.user_digest == session.identity.digest:
             client_id = family.client_id
             if await self.families.end(shard, digest, client_id=client_id, reason="signed_out_there") is not None:
                 _record(request, "session_ended", session, client_id=client_id, family=digest)
@@ -129,7 +129,7 @@ class SessionsPages(PageSteps):
         _, session = await self._read_form(request)
         name = session.name
         await self.revocations.revoke_all(
-            name.shard, session.identity.subject, kept_browser=name.digest, reason="signed_out_everywhere"
+            name.shard, session.identity.digest, kept_browser=name.digest, reason="signed_out_everywhere"
         )
         _record(request, "revoke_all", session, reason="sessions_page")
         return self._redirect_to_login(request, "signed_out_everywhere")
@@ -211,7 +211,7 @@ class SessionsPages(PageSteps):
         Raises TemporarilyUnavailable if another request changed it since the check of the current password.
         """
         prefixes = get_prefixes(request)
-        with recording_login(request, realm=MAIN_REALM, client_id="", username=session.record.username):
+        with recording_login(request, realm=MAIN_REALM, client_id="", user=session.record):
             if not is_unicode_without_line_ends(fields["current"]):
                 raise InvalidGrant("password_wrong")
             device = await self.authorization.get_device(request, session.record.username)
@@ -234,8 +234,7 @@ class SessionsPages(PageSteps):
 
 
 def _record(request: Request, event: str, session: BrowserSession, **fields: Any) -> None:
-    fields["username"], fields["realm"] = session.record.username, session.record.realm
-    record_request_event(request, event, **fields)
+    record_user_event(request, event, session.record, **fields)
 
 
 def _show_browser(digest: str, record: BrowserSessionRecord, session: BrowserSession) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from service.web.pages.cookies import BrowserCookies
 from service.web.pages.page import PageRefusal, Pages
 from service.web.pages.pending_logins import FORM, PendingLogin, PendingLogins, Place
 from service.web.request.client_address import get_prefixes
-from service.web.request.security_events import record_request_event, recording_login
+from service.web.request.security_events import record_request_event, record_user_event, recording_login
 from service.web.request.state import REASON
 
 LoginRefusal = Literal["wrong", "throttled", "busy"]
@@ -144,7 +144,7 @@ class PageSteps:
             self.users.forget(user.identity)
             return None
         client_id = authorization_request.client_id if authorization_request else ""
-        record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=user.realm)
+        record_user_event(request, "login_succeeded", user, client_id=client_id)
         if authorization_request is None:
             response = self.pages.redirect(path)
         else:
@@ -163,7 +163,7 @@ class PageSteps:
         """
         client_id = authorization_request.client_id
         try:
-            with recording_login(request, realm=user.realm, client_id=client_id, username=user.username):
+            with recording_login(request, realm=user.realm, client_id=client_id, user=user):
                 consent_request = make_consent_request(authorization_request, user.realm, user.roles)
         except AccessDenied as error:
             return self.pages.refuse_client(request, authorization_request.return_address, error)

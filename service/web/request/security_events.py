@@ -16,7 +16,6 @@ from starlette.requests import Request
 
 from service.observability.audit import log_event, stream_event
 from service.protocol import errors
-from service.protocol.user import UserIdentity
 from service.web.request.client_address import get_peer
 from service.web.request.state import CLIENT_ID, EVENT
 
@@ -38,24 +37,27 @@ def record_request_event(request: Request, event: str, **fields: Any) -> None:
     request.scope[EVENT] = event, known
 
 
-def record_user_event(request: Request, event: str, user: UserIdentity, **fields: Any) -> None:
+def record_user_event(request: Request, event: str, user: errors.NamedUser, **fields: Any) -> None:
     record_request_event(request, event, username=user.username, realm=user.realm, sub=user.subject, **fields)
 
 
 @contextmanager
-def recording_login(request: Request, *, realm: str, client_id: str, username: str = "") -> Iterator[None]:
+def recording_login(
+    request: Request, *, realm: str, client_id: str, user: errors.NamedUser | None = None
+) -> Iterator[None]:
     """Record a security event if the login in this block is refused or throttled.
 
-    `username` is the name of a user who has logged in already. A typed name is never recorded, as it may be a password:
-    the refusal has the name of the record that it found.
+    `user` has logged in already. A typed name is never recorded, as it may be a password: the refusal has the user
+    whose record it found.
     """
     try:
         yield
     except errors.OAuthError as error:
-        reason, name = error.reason, error.username or username
+        reason, found = error.reason, error.user or user
         if reason in _REFUSED_FOR_NOW or not isinstance(error, errors.TemporarilyUnavailable):
             event = "login_throttled" if reason in _THROTTLED else "login_failed"
-            record_request_event(request, event, client_id=client_id, username=name, realm=realm, reason=reason)
+            names = {"username": found.username, "sub": found.subject} if found else {}
+            record_request_event(request, event, client_id=client_id, realm=realm, reason=reason, **names)
         raise
 
 

@@ -1,0 +1,82 @@
+"""The ids of users of realm main: a key for each leads to its user. While a user is renamed, it leads to both names.
+
+An id is claimed before its record is written, and released after the record and its sessions are gone. A claim whose
+record does not have the id belongs to nobody. So an interruption leaves a user who cannot be found by id at no time,
+and an id that the next creator can take.
+
+Clauses: SPEC §2.2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.protocol.user import User, UserIdentity, identify_digest
+from service.store.client import StoreClient
+from service.store.keys import id_key, id_shard
+from service.store.registry.record_kind import COMMANDS_AT_ONCE, split_parts
+from service.store.registry.users import Users
+
+Claim = tuple[str, UserIdentity]
+"""An id, and the user who is to have it."""
+
+
+class UserIds:
+    def __init__(self, redis: StoreClient, users: Users) -> None:
+        self._redis = redis
+        self._users = users
+
+    async def find(self, user_id: str) -> list[UserIdentity]:
+        """Return the users that the id leads to, without their names: one, two during a rename, or none."""
+        return _parse(await self._redis.read("GET", id_key(user_id)))
+
+    async def find_taken(self, claims: Sequence[Claim]) -> dict[str, str]:
+        """Return those of the ids that another user has, each with the name of that user."""
+        answers = [
+            answer
+            for part in split_parts(claims, COMMANDS_AT_ONCE)
+            for answer in await self._redis.read_many([("GET", id_key(user_id)) for user_id, _ in part])
+        ]
+        held = [
+            (user_id, holder)
+            for (user_id, identity), answer in zip(claims, answers, strict=True)
+            for holder in _parse(answer)
+            if holder.digest != identity.digest
+        ]
+        users = await self._users.find_many([holder for _, holder in held])
+        return {
+            user_id: user.username
+            for (user_id, _), user in zip(held, users, strict=True)
+            if user is not None and user.id == user_id
+        }
+
+    async def claim(self, claims: Sequence[Claim]) -> dict[str, str]:
+        """Claim the ids for these users. The caller holds the lock. Returns what `find_taken` does."""
+        for part in split_parts(claims, COMMANDS_AT_ONCE):
+            answers = await self._redis.write_many(
+                [("SET", id_key(user_id), identity.digest, "NX") for user_id, identity in part]
+            )
+            lost = [claim for claim, answer in zip(part, answers, strict=True) if answer is None]
+            taken = await self.find_taken(lost)
+            free = [claim for claim in lost if claim[0] not in taken]
+            await self._redis.write_many([("SET", id_key(user_id), identity.digest) for user_id, identity in free])
+            if taken:
+                return taken
+        return {}
+
+    async def claim_one(self, user: User) -> str:
+        """Claim the user's id. Durable on return. Returns the name of another user who has it, or an empty text."""
+        async with self._redis.durable(id_shard(user.id)) as scripts:
+            taken = await self.claim([(user.id, user.identity)])
+            await scripts.leave_fence()
+        return taken.get(user.id, "")
+
+    async def release(self, claims: Sequence[Claim]) -> None:
+        """Delete the keys of ids whose users are gone. The caller holds the lock."""
+        for user_id, identity in claims:
+            if [holder.digest for holder in await self.find(user_id)] == [identity.digest]:
+                await self._redis.write("DEL", id_key(user_id))
+
+
+def _parse(digests: bytes | None) -> list[UserIdentity]:
+    return [identify_digest(digest) for digest in (digests or b"").decode().split()]
