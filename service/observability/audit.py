@@ -60,6 +60,7 @@ VITAL: Final = frozenset(
         "revoke_all_by_console",
         "user_deleted",
         "user_disabled",
+        "user_renamed",
         "user_password_set",
     }
 )

@@ -69,7 +69,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "user_malformed": "Malformed user: {name}.",
     "password_missing": "There is no such user, and a new user needs a password or a password_hash.",
     "condition_malformed": "If-Match and If-None-Match must be *, each once, and Content-Range is not supported.",
-    "user_id_taken": "Another user has this id.",
+    "user_taken": "Another user has this {name}.",
+    "user_missing": "There is no user of this name who could get another one.",
     "condition_false": "The user exists, which If-None-Match excludes, or does not exist, which If-Match excludes.",
     "sub_id_malformed": "The JSON object must have a sub_id, an object of the format opaque with id, iss_sub with iss "
     "and sub, or email with email; all of these are texts that are not empty.",

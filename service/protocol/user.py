@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import secrets
 import unicodedata
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final, Literal, NamedTuple
@@ -45,7 +44,7 @@ _EXTERNAL_SUBJECT: Final = re.compile("~([A-Za-z0-9_-]{21}[AQgw])")
 ID_FORM: Final = re.compile("(?!~)[!-$&-~]{1,128}")
 """The ids that a user of realm main can have. A percent sign would need an escape in a header."""
 
-UserNarrowing = Literal["user_disabled", "password_set", "role_removed"]
+UserNarrowing = Literal["user_disabled", "user_renamed", "password_set", "role_removed"]
 
 _WIDE_SIGNS: Final = str.maketrans("\uff20\ufe6b\u3002\uff61\ufe12", "@@...")
 """Signs of East Asian keyboards that separate the parts of an address."""
@@ -75,11 +74,6 @@ def identify_user(realm: str, username: str) -> UserIdentity:
 def is_username(text: str) -> bool:
     """Return True if a user of some realm can have this name, in the form that the realm gives it."""
     return len(text) <= MAX_NAME_CHARACTERS and is_unicode_without_line_ends(text)
-
-
-def make_user_id() -> str:
-    """Return a random id for a new user: 128 bits, 22 characters of base64url."""
-    return secrets.token_urlsafe(16)
 
 
 def identify_digest(digest: str) -> UserIdentity:
@@ -168,7 +162,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     `revision` changes with every change of the record, so that a login can prove that the record it checked is still
     current. `upgraded_from` is the digest of the hash that a login replaced by `password_hash`, a weaker one or one of
     another kind. A seed that still has that hash has the same password. `imported_hash` is the digest of the hash that
-    the last import of the user gave. `id` is empty in external realms.
+    the last import of the user gave. `id` is empty in external realms. `renamed_to` is the new name while the user is
+    renamed: nothing starts from the record then.
     """
 
     realm: str
@@ -180,6 +175,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ()
     name: str = ""
     disabled: bool = False
+    renamed_to: str = ""
     revision: str = ""
 
     @property

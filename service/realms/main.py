@@ -38,7 +38,7 @@ class MainRealm:
         right, new_hash = await self._passwords.verify(password, user.password_hash, network)
         if not right:
             raise InvalidGrant("password_wrong", user=user)
-        if user.disabled:
+        if user.disabled or user.renamed_to:
             raise InvalidGrant("user_disabled", user=user)
         if new_hash is not None:
             with suppress(StoreUnavailable):
@@ -53,4 +53,4 @@ class MainRealm:
     async def find_user(self, username: str) -> User | None:
         """Return the user, or None if they do not exist or are disabled."""
         user = await self._users.find(identify_user(MAIN_REALM, username))
-        return None if user is None or user.disabled else user
+        return None if user is None or user.disabled or user.renamed_to else user

@@ -14,6 +14,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
+
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, find_user_narrowing
@@ -30,8 +32,12 @@ class ChangeRefused(Exception):
     """The change was refused, and nothing was changed. The message is a sentence with the reason."""
 
 
-class IdTaken(ChangeRefused):
-    """The id that a new user was to have is another user's."""
+class Taken(ChangeRefused):
+    """Another user has the value that this field of a user was to have."""
+
+    def __init__(self, field: str, value: str, holder: str) -> None:
+        super().__init__(f"the {field} {value} is that of the user {holder}")
+        self.field = field
 
 
 def replacing(old: Changed, new: Changed) -> Callable[[Changed], Changed]:
@@ -135,12 +141,17 @@ class RegistryEditor:
     async def put_user(self, identity: UserIdentity, change: Callable[[User | None], User]) -> tuple[User, bool]:
         """Create a user of realm main, or replace the record as `change_user` does.
 
-        `change` gets None if there is no such user. If it returns the record that it got, nothing ends. Returns the
-        user, and True if the user is new. Raises IdTaken.
+        `change` gets None if there is no such user. If it returns the record that it got, nothing ends. It may return
+        another user name, and a repeated call completes a rename that was interrupted. Returns the user, and True if
+        the user is new. Raises Taken for an id or a new name.
         """
         async with self._changing(identity.digest):
             old = await self._registry.users.find(identity)
             new = change(old)
+            if old is not None and old.renamed_to not in ("", new.username):
+                await self._pending_revocations.finish_rename(old)
+                old = await self._registry.users.find(identity)
+                new = change(old)
             if old is None:
                 await self._claim_id(new)
             await self._put_user(old, new, find_user_narrowing(old, new) if old else None)
@@ -185,6 +196,9 @@ class RegistryEditor:
         With `or_unlisted` a user of an external realm who has no record is returned as one with the default roles.
         """
         user = await self._registry.users.find(identity)
+        if user is not None and user.renamed_to:
+            await self._pending_revocations.finish_rename(user)
+            user = await self._registry.users.find(identity)
         if user is not None:
             return user
         unlisted = await self._find_unlisted(identity)
@@ -207,10 +221,20 @@ class RegistryEditor:
 
     async def _claim_id(self, user: User) -> None:
         if user.id and (holder := await self._registry.ids.claim_one(user)):
-            raise IdTaken(f"the id {user.id} is that of the user {holder}")
+            raise Taken("id", user.id, holder)
 
     async def _put_user(self, old: User | None, new: User, reason: EndReason | None) -> None:
-        """Write and record the change of `old` to `new`. With a reason, all sessions of the user end."""
+        """Write and record the change of `old` to `new`. With a reason, all sessions of the user end.
+
+        A new name is written as the beginning of a rename, which the revocations after the change complete.
+        """
+        written = new
+        if old is not None and old.identity != new.identity:
+            holder = await self._registry.users.find(new.identity)
+            if holder is not None and holder.id != old.id:
+                raise Taken("username", new.username, holder.username)
+            reason = "user_renamed"
+            written = msgspec.structs.replace(new, username=old.username, renamed_to=new.username)
         if reason is not None:
-            await self._registry.add_pending_users([UserEnding.of(new.identity, reason)])
-        await self._registry.users.replace(old, new, lambda: record_change(old, new, **self._origin))
+            await self._registry.add_pending_users([UserEnding.of(written.identity, reason)])
+        await self._registry.users.replace(old, written, lambda: record_change(old, new, **self._origin))

@@ -14,12 +14,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from service.protocol.client import Narrowing, may_keep_session
 from service.protocol.scope import parse_realm, parse_scope
-from service.protocol.user import User, identify_user
+from service.protocol.user import User, identify_digest, identify_user
 from service.redis_client.deadline import DEADLINE_SECONDS, UnreadableRecord
 from service.redis_client.lock import RedisLock
 from service.redis_client.managed_connection import TRUSTED_SECONDS
+from service.redis_client.slots import SlotIsMoving
 from service.store.registry.record_kind import split_parts
 from service.store.registry.store import RegistryStore
 from service.store.reports.session_scan import Session, SessionScan
@@ -71,6 +74,39 @@ class PendingRevocations:
         await self._registry.clear_pending_users([user])
         return revoked.marked_ms
 
+    async def finish_rename(self, old: User) -> None:
+        """Complete the rename that the record tells of, whichever process began it. The caller holds the lock.
+
+        Sessions of the former name end before its record goes, and the id leads to both names until then. If another
+        user has the new name meanwhile, the rename is undone.
+        """
+        users, ids, former = self._registry.users, self._registry.ids, old.identity
+        new = replace(old, username=old.renamed_to, renamed_to="")
+        present = await users.find(new.identity)
+        if present is not None and present.id != old.id:
+            await ids.put(old.id, former)
+            await users.replace(old, replace(old, renamed_to=""))
+            return
+        await ids.put(old.id, former, new.identity)
+        if present is None:
+            await users.replace(None, new)
+        await self._revocations.revoke_all(former.shard, former.digest, reason="user_renamed")
+        await ids.put(old.id, new.identity)
+        await users.delete(former)
+
+    async def _finish_renames(self, endings: Collection[UserEnding]) -> list[UserEnding]:
+        """Complete the renames among the endings. Returns those whose records cannot be read or written yet."""
+        left = []
+        for ending in endings:
+            if ending.reason == "user_renamed":
+                try:
+                    user = await self._registry.users.find(identify_digest(ending.digest))
+                    if user is not None and user.renamed_to:
+                        await self.finish_rename(user)
+                except (SlotIsMoving, UnreadableRecord):
+                    left.append(ending)
+        return left
+
     async def run_user_revocations(self, lock: RedisLock) -> Collection[UserEnding]:
         """End all sessions of each user with a pending revocation, including users whom an interrupted run missed.
 
@@ -79,7 +115,8 @@ class PendingRevocations:
         pending = await self._registry.list_pending_users()
         left: list[UserEnding] = []
         for some in split_parts(pending, REVOCATIONS_AT_ONCE):
-            unreached = await self._revocations.revoke_all_of(some)
+            unreached = await self._finish_renames(some)
+            unreached += await self._revocations.revoke_all_of(each for each in some if each not in unreached)
             await self._registry.clear_pending_users([each for each in some if each not in unreached])
             await lock.renew()
             left += unreached

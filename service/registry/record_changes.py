@@ -46,6 +46,8 @@ def record_change(old: Record | None, new: Record | None, *, realm: str = "", **
         kind, named = "user", {"username": record.username, "realm": record.realm, "sub": record.subject}
     else:
         kind, named = "realm", {"realm": realm}
+    if isinstance(old, User) and isinstance(new, User) and old.username != new.username:
+        named["former_username"] = old.username
     for event in _list_events(kind, old, new):
         record_event(event, **named, **origin)
 
@@ -62,5 +64,7 @@ def _list_events(kind: str, old: Record | None, new: Record | None) -> Iterator[
         yield "user_password_set"
     if "disabled" in changed:
         yield f"{kind}_disabled" if getattr(new, "disabled", False) else f"{kind}_enabled"
-    if kind == "realm" or not set(changed) <= {"disabled", *SECRET_FIELDS}:
+    if "username" in changed:
+        yield "user_renamed"
+    if kind == "realm" or not set(changed) <= {"disabled", "username", "renamed_to", *SECRET_FIELDS}:
         yield f"{kind}_updated"

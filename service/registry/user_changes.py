@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import User, UserIdentity, identify_user, make_user_id, normalize_username
+from service.protocol.user import User, UserIdentity, identify_user, normalize_username
 from service.registry.records import make_user, merge_record
 from service.registry.seed_file.check import Mistakes, check_user
 from service.registry.seed_file.entries import UserEntry
 from service.registry.seed_file.read import read_entry
+from service.store.registry.user_ids import make_user_id
 
 
 class UserChange(NamedTuple):

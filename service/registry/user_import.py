@@ -103,7 +103,7 @@ class UserImport:
             if user is None and change.entry.id:
                 new[change.entry.id] = number, change.identity
         claims = [(user_id, identity) for user_id, (_, identity) in new.items()]
-        for user_id, holder in (await self._registry.ids.find_taken(claims)).items():
+        for user_id, holder in (await self._registry.ids.map_taken(claims)).items():
             mistakes[f"line {new[user_id][0]}: id"] = f"is that of the user {holder}"
 
     async def apply(self, on_progress: Callable[[int, int], object], *, actor: str) -> dict[str, int]:
@@ -147,6 +147,7 @@ class UserImport:
                 if planned:
                     await asyncio.sleep(next_write - clock())
                     async with self._registry.make_lock() as lock:
+                        await self._pending_revocations.run_user_revocations(lock)  # completes renames
                         planned = await plan()
                         endings = [UserEnding.of(new.identity, ending) for _, new, ending in planned if ending]
                         await self._registry.add_pending_users(endings)

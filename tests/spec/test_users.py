@@ -240,8 +240,8 @@ async def test_any_other_condition_is_refused(
         ([], "Malformed user: the body: expected a mapping."),
         ({}, "There is no such user, and a new user needs a password or a password_hash."),
         (
-            SIGN_UP | {"username": "x"},
-            "Malformed user: username: unknown member; known are id, password,",
+            SIGN_UP | {"email": "x"},
+            "Malformed user: email: unknown member; known are username, id, password,",
         ),
         (SIGN_UP | {"realm": "cep"}, "Malformed user: realm: unknown member"),
         (SIGN_UP | {'"é\\': 1}, "Malformed user: ???: unknown member"),

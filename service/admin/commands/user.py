@@ -19,10 +19,11 @@ from service.admin.input import read_secret
 from service.admin.options import change_record, list_option, part_options, validate_user
 from service.admin.output import CommandRefused, Output, WrongInput, list_facts, list_table
 from service.protocol.scope import MAIN_REALM, ROLES
-from service.protocol.user import User, identify_for_throttle, make_user_id
+from service.protocol.user import User, identify_for_throttle
 from service.registry.editor import replacing
 from service.registry.warnings import list_user_warnings
 from service.store.attempts import FailedLogins
+from service.store.registry.user_ids import make_user_id
 from service.system.process import LEAST_PRIORITY, lower_thread_priority
 
 
@@ -133,6 +134,28 @@ async def update_user(context: AdminContext, output: Output, username: str, real
     await context.editor.change_user(old.identity, replacing(old, new))
     output.done(f"The user {username} was changed.", **_describe(new))
     output.warn(list_user_warnings(new))
+
+
+@command(users, "rename", examples=("user rename carol@example.com carol@example.org",))
+@click.argument("old", metavar="OLD")
+@click.argument("new", metavar="NEW")
+async def rename_user(context: AdminContext, output: Output, old: str, new: str) -> None:
+    """Give a user of realm main another name.
+
+    All of their sessions end. The id, the password and the roles stay. If a rename was interrupted, the same command
+    completes it.
+    """
+    identity, renamed = await context.identify_user(MAIN_REALM, old), await context.identify_user(MAIN_REALM, new)
+    validate_user(User(realm=MAIN_REALM, username=renamed.username), None, context.settings.min_password_characters)
+    output.ask(f"Rename the user {identity.username} to {renamed.username}, and end all of their sessions?")
+
+    def rename(user: User | None) -> User:
+        if user is None:
+            raise CommandRefused(f"there is no user {identity.username} in realm {MAIN_REALM}")
+        return msgspec.structs.replace(user, username=renamed.username)
+
+    user, _ = await context.editor.put_user(identity, rename)
+    output.done(f"The user {identity.username} is now {renamed.username}.", **_describe(user))
 
 
 @command(

@@ -159,6 +159,7 @@ class Seeding:
                 planned, pause = await plan(), 0.0
                 if not is_dry and any(each.act or each.applied is not None for each in planned):
                     async with self._registry.make_lock() as lock:
+                        await self._pending_revocations.run_user_revocations(lock)  # completes renames
                         planned = await plan()
                         await self._write(planned, lock)
                     pause = self.batch_pause_seconds

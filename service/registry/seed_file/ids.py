@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.crypto.keyring import Keyring
-from service.protocol.user import User, UserIdentity, identify_user, make_user_id
+from service.protocol.user import User, UserIdentity, identify_user
 from service.registry.seed_file.check import Mistakes
 from service.registry.seed_file.entries import BadSeed, Seed, UserEntry
 from service.registry.seed_file.plan import Candidate, Item, plan_edit
 from service.store.registry.record_kind import COMMANDS_AT_ONCE, split_parts
 from service.store.registry.store import RegistryStore
+from service.store.registry.user_ids import make_user_id
 
 
 async def check_ids(registry: RegistryStore, keyring: Keyring, seed: Seed, *, force: bool) -> None:
@@ -35,7 +36,7 @@ async def check_ids(registry: RegistryStore, keyring: Keyring, seed: Seed, *, fo
                     mistakes[place] = "is not the one that the user has; an id never changes"
             elif item.identity is not None and not trouble and (text is None or force):
                 new[user.id] = place, item.identity
-        taken = await registry.ids.find_taken([(user_id, identity) for user_id, (_, identity) in new.items()])
+        taken = await registry.ids.map_taken([(user_id, identity) for user_id, (_, identity) in new.items()])
         mistakes |= {new[user_id][0]: f"is that of the user {holder}" for user_id, holder in taken.items()}
     if mistakes:
         raise BadSeed(tuple(f"{place}: {mistake}" for place, mistake in mistakes.items()))
@@ -51,7 +52,7 @@ async def choose_ids(registry: RegistryStore, candidates: Sequence[Candidate]) -
         for item in (each.item for each in candidates if each.adds_user)
         if item.identity is not None and isinstance(item.entry, UserEntry)
     }
-    taken = await registry.ids.find_taken([(user_id, identity) for identity, user_id in chosen.items()])
+    taken = await registry.ids.map_taken([(user_id, identity) for identity, user_id in chosen.items()])
     return {
         identity: make_user_id() if user_id in taken and user_id == identity.digest else user_id
         for identity, user_id in chosen.items()

@@ -9,6 +9,7 @@ Clauses: SPEC §2.2
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 
 from service.protocol.user import User, UserIdentity, identify_digest
@@ -21,6 +22,11 @@ Claim = tuple[str, UserIdentity]
 """An id, and the user who is to have it."""
 
 
+def make_user_id() -> str:
+    """Return a random id for a new user: 128 bits, 22 characters of base64url."""
+    return secrets.token_urlsafe(16)
+
+
 class UserIds:
     def __init__(self, redis: StoreClient, users: Users) -> None:
         self._redis = redis
@@ -30,7 +36,7 @@ class UserIds:
         """Return the users that the id leads to, without their names: one, two during a rename, or none."""
         return _parse(await self._redis.read("GET", id_key(user_id)))
 
-    async def find_taken(self, claims: Sequence[Claim]) -> dict[str, str]:
+    async def map_taken(self, claims: Sequence[Claim]) -> dict[str, str]:
         """Return those of the ids that another user has, each with the name of that user."""
         answers = [
             answer
@@ -51,13 +57,13 @@ class UserIds:
         }
 
     async def claim(self, claims: Sequence[Claim]) -> dict[str, str]:
-        """Claim the ids for these users. The caller holds the lock. Returns what `find_taken` does."""
+        """Claim the ids for these users. The caller holds the lock. Returns what `map_taken` does."""
         for part in split_parts(claims, COMMANDS_AT_ONCE):
             answers = await self._redis.write_many(
                 [("SET", id_key(user_id), identity.digest, "NX") for user_id, identity in part]
             )
             lost = [claim for claim, answer in zip(part, answers, strict=True) if answer is None]
-            taken = await self.find_taken(lost)
+            taken = await self.map_taken(lost)
             free = [claim for claim in lost if claim[0] not in taken]
             await self._redis.write_many([("SET", id_key(user_id), identity.digest) for user_id, identity in free])
             if taken:
@@ -70,6 +76,12 @@ class UserIds:
             taken = await self.claim([(user.id, user.identity)])
             await scripts.leave_fence()
         return taken.get(user.id, "")
+
+    async def put(self, user_id: str, *users: UserIdentity) -> None:
+        """Let the id lead to these users. Durable on return. The caller holds the lock."""
+        async with self._redis.durable(id_shard(user_id)) as scripts:
+            await self._redis.write("SET", id_key(user_id), " ".join(user.digest for user in users))
+            await scripts.leave_fence()
 
     async def release(self, claims: Sequence[Claim]) -> None:
         """Delete the keys of ids whose users are gone. The caller holds the lock."""

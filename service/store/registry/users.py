@@ -63,7 +63,7 @@ class Users(Records[UserIdentity, User | None]):
         """Write a user's record under a new revision, and the seed entry that it comes from in the same script."""
         await self._put(self._redis.run, user, make_revision(), applied or "")
 
-    async def replace(self, old: User | None, new: User, on_written: Callable[[], object]) -> None:
+    async def replace(self, old: User | None, new: User, on_written: Callable[[], object] = lambda: None) -> None:
         """Write the record that replaces `old`. Durable on return. `on_written` is called before it is confirmed.
 
         If nothing has changed, an earlier write is confirmed. The record is not written then: a login may have replaced

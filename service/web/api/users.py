@@ -20,9 +20,9 @@ from service.protocol.errors import InvalidRequest, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import decode_field
 from service.protocol.token_response import NO_STORE_HEADERS
-from service.protocol.user import User
+from service.protocol.user import User, UserIdentity
 from service.redis_client.lock import LockHeld
-from service.registry.editor import ChangeRefused, IdTaken, RegistryEditor
+from service.registry.editor import ChangeRefused, RegistryEditor, Taken
 from service.registry.password_change import LOCK_WAIT_SECONDS
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.check import Mistakes
@@ -33,7 +33,7 @@ from service.web.request.client_address import get_peer
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.reading import list_header_values, read_json
 
-MEMBERS: Final = ("id", "password", "password_hash", "roles", "name", "disabled")
+MEMBERS: Final = ("username", "id", "password", "password_hash", "roles", "name", "disabled")
 MAX_DESCRIPTION_CHARACTERS: Final = 300
 
 _UNDESCRIBABLE: Final = re.compile(r"[^\x20-\x21\x23-\x5B\x5D-\x7E]")
@@ -65,7 +65,7 @@ class UsersEndpoint:
         """
         body = await read_json(request)
         client = await self._authenticate(request)
-        change = await asyncio.to_thread(parse_change, request, body, self.min_password_characters)
+        identity, change = await asyncio.to_thread(parse_change, request, body, self.min_password_characters)
         password_hash = password = change.entry.password
         if password:
             password_hash = await self.passwords.run(hash_password, password, network=client.client_id)
@@ -74,6 +74,8 @@ class UsersEndpoint:
         def replace(old: User | None) -> User:
             new = change.apply(old, password_hash)
             check_change(request, client, old, new)
+            if old is None and new.identity != identity:
+                raise InvalidRequest("user_missing", status=404)
             if change.changes_id(old):
                 raise InvalidRequest("user_malformed", name="id: expected the one that the user has; it never changes")
             if old is None and not change.names_password:
@@ -81,15 +83,15 @@ class UsersEndpoint:
             return new
 
         try:
-            user, is_created = await self._make_editor(request, client).put_user(change.identity, replace)
-        except IdTaken:
-            raise InvalidRequest("user_id_taken", status=409) from None
+            user, is_created = await self._make_editor(request, client).put_user(identity, replace)
+        except Taken as taken:
+            raise InvalidRequest("user_taken", name=taken.field, status=409) from None
         return JSONResponse({"id": user.id}, 201 if is_created else 200, headers=NO_STORE_HEADERS)
 
     async def _delete(self, request: Request) -> Response:
         """End everything of the user and delete the record. If there is none, an interrupted deletion is completed."""
         client = await self._authenticate(request)
-        identity = parse_change(request, {}, self.min_password_characters).identity
+        identity, _ = parse_change(request, {}, self.min_password_characters)
         try:
             await self._make_editor(request, client).delete_user(
                 identity, lambda user: check_change(request, client, user)
@@ -129,8 +131,11 @@ def check_change(request: Request, client: Client, old: User | None, new: User |
             raise InvalidRequest("condition_false", status=412)
 
 
-def parse_change(request: Request, body: Any, min_password_characters: int) -> UserChange:
-    """Return the change of the user that the path names. Raises InvalidRequest, which tells the first mistake."""
+def parse_change(request: Request, body: Any, min_password_characters: int) -> tuple[UserIdentity, UserChange]:
+    """Return the user that the path names, and the change. A `username` in the body is a new name.
+
+    Raises InvalidRequest, which tells the first mistake.
+    """
     mistakes: Mistakes = {}
     username = _read_name(request)
     if username is None:
@@ -138,13 +143,16 @@ def parse_change(request: Request, body: Any, min_password_characters: int) -> U
     if isinstance(body, dict):
         known = f"unknown member; known are {', '.join(MEMBERS)}"
         mistakes |= dict.fromkeys((name for name in body if name not in MEMBERS), known)
-        body = {**body, "username": username or ""}
+        if {"id", "username"} <= body.keys():
+            mistakes["id"] = "expected no id beside a username"
+        body = {"username": username or ""} | body
+    named = read_user_change({"username": username or ""}, "", mistakes, min_password_characters)
     change = read_user_change(body, "", mistakes, min_password_characters)
-    if change is None or mistakes:
+    if named is None or change is None or mistakes:
         place, mistake = next(iter(mistakes.items()))
         text = _UNDESCRIBABLE.sub("?", f"{place or 'the body'}: {mistake}")
         raise InvalidRequest("user_malformed", name=text[:MAX_DESCRIPTION_CHARACTERS])
-    return change
+    return named.identity, change
 
 
 def _read_name(request: Request) -> str | None:
