@@ -48,7 +48,7 @@ Where the sections of the specification are kept:
     SPEC §4.4  revokeAll                        web/api/revoke.py, store/sessions/revocations.py
     SPEC §4.5  bearer tokens                    protocol/bearer.py, store/sessions/access_tokens.py, gateway/lookup.py,
                                                 gateway/bearer.py, web/api/verify.py,
-                                                web/api/introspect.py
+                                                web/api/introspect.py, web/api/userinfo.py
     SPEC §5    who clients and users are        web/request/client_authentication.py, web/pages/cookies.py,
                                                 realms/, registry/seed_file/read.py, store/browsers/browser_sessions.py
     SPEC §6    events                           observability/audit.py, observability/audit_stream.py, store/events.py,

@@ -81,8 +81,8 @@ def _wrap(app: StaticRoutes, lifespan: ASGIApp, worker: Worker) -> ASGIApp:
     there, and the 500 that it makes must be logged and counted as well.
     """
     prefixes = list_prefixes(worker.settings)
-    called_by_pages = ("token", "revoke", "revokeAll")
-    methods = {f"{prefix}/oauth2/v1/{name}": "POST" for prefix in prefixes for name in called_by_pages}
+    called_by_pages = {"token": "POST", "revoke": "POST", "revokeAll": "POST", "userinfo": "GET, POST"}
+    methods = {f"{prefix}/oauth2/v1/{name}": method for prefix in prefixes for name, method in called_by_pages.items()}
     methods |= dict.fromkeys(metadata_paths(urlsplit(worker.settings.base_url).path), "GET")
     allowed = CrossOrigin(app, worker.caches.origins, methods)
     limited = HeadLimit(allowed, {f"{prefix}/oauth2/v1/verify" for prefix in prefixes})

@@ -18,6 +18,7 @@ from service.web.api.metadata import MetadataEndpoint, OpenApiEndpoint
 from service.web.api.metrics import MetricsEndpoint
 from service.web.api.revoke import RevocationEndpoint, RevokeAllEndpoint
 from service.web.api.token import AuthorizationCodeGrant, PasswordGrant, RefreshTokenGrant, TokenEndpoint
+from service.web.api.userinfo import UserInfoEndpoint
 from service.web.api.users import UsersEndpoint
 from service.web.api.verify import VerifyEndpoint
 from service.web.pages.authorization import AuthorizationPages, CallbackPage
@@ -68,6 +69,7 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
             authenticator, worker.logins, worker.users, worker.registry.ids, worker.revocations, issuer
         ).post,
     }
+    userinfo = UserInfoEndpoint(worker.bearer, worker.bearer_counts, worker.logins)
     logout = BackchannelLogoutEndpoint(worker.logins, worker.single_use, worker.revocations)
     least = worker.settings.min_password_characters
     users = UsersEndpoint(
@@ -76,6 +78,7 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
     routes = [
         Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(worker.bearer, worker.bearer_counts), name="verify"),
         *(Route(f"{prefix}/oauth2/v1/{name}", post, methods=["POST"], name=name) for name, post in posts.items()),
+        Route(f"{prefix}/oauth2/v1/userinfo", userinfo.answer, methods=["GET", "POST"], name="userinfo"),
         Route(f"{prefix}{LOGOUT_PATH}{{realm}}", logout.post, methods=["POST"], name="backchannel-logout"),
         Route(f"{prefix}/oauth2/v1/users/{{username:path}}", users.answer, methods=["PUT", "DELETE"], name="users"),
         Route(f"{prefix}/openapi.json", OpenApiEndpoint(issuer).get, methods=["GET"], name="openapi"),

@@ -27,6 +27,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     token_endpoint: str
     revocation_endpoint: str
     introspection_endpoint: str
+    userinfo_endpoint: str
     global_token_revocation_endpoint: str
     scopes_supported: tuple[str, ...]
     ui_locales_supported: tuple[str, ...]
@@ -57,6 +58,7 @@ def make_metadata(base_url: str, web_url: str, realm_names: Collection[str], lan
         token_endpoint=f"{base_url}/oauth2/v1/token",
         revocation_endpoint=f"{base_url}/oauth2/v1/revoke",
         introspection_endpoint=f"{base_url}/oauth2/v1/introspect",
+        userinfo_endpoint=f"{base_url}/oauth2/v1/userinfo",
         global_token_revocation_endpoint=f"{base_url}/oauth2/v1/global-token-revocation",
         scopes_supported=(*realms, *roles),
         ui_locales_supported=tuple(languages),

@@ -1,4 +1,4 @@
-"""The responses of the token and introspection endpoints, and the two headers that keep a response out of caches.
+"""The responses about tokens and their users, and the two headers that keep a response out of caches.
 
 Clauses: RFC 6749 §5.1, RFC 7662 §2.2, §4, SPEC §2.1
 """
@@ -44,6 +44,19 @@ class Introspection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     iat: int = 0
     sub: str = ""
     iss: str = ""
+
+
+class UserInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A userinfo response, whose `name` and `email` are left out if they are not known."""
+
+    sub: str
+    username: str
+    preferred_username: str
+    realm: str
+    scope: str
+    roles: tuple[str, ...]
+    name: str = ""
+    email: str = ""
 
 
 INACTIVE: Final = Introspection(active=False)

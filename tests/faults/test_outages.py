@@ -20,8 +20,10 @@ from tests.support.clients_and_users import (
     PHONE_APP,
     PHONE_CALLBACK,
     READER,
+    USERINFO,
     WEB_SHOP,
     assert_error,
+    bearer,
     delete_user,
     put_user,
     revoke_all,
@@ -69,6 +71,7 @@ def ask_for_everything(http: httpx2.AsyncClient, held: Held) -> list[Awaitable[h
         put_user(http, BOB.username, {"password": BOB.password}),
         delete_user(http, BOB.username),
         verify(http, held.bob["access_token"]),
+        http.get(USERINFO, headers=bearer(held.bob["access_token"])),
         AUDITOR.introspect(http, held.bob["access_token"]),
         AUDITOR.introspect(http, held.bob["refresh_token"]),
     ]

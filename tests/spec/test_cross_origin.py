@@ -1,4 +1,4 @@
-"""CORS over HTTP: registered origins may call token, revoke, revokeAll and metadata, without credentials."""
+"""CORS over HTTP: registered origins may call token, revoke, revokeAll, userinfo and metadata, without credentials."""
 
 import httpx2
 import pytest
@@ -14,6 +14,7 @@ from tests.support.clients_and_users import (
     REVOKE,
     REVOKE_ALL,
     TOKEN,
+    USERINFO,
     USERS,
     VERIFY,
     OAuthClient,
@@ -36,7 +37,7 @@ def preflight(origin: str) -> dict[str, str]:
 
 
 @pytest.mark.clause("decided-cors-preflight", "decided-cors-origins", "7009-2.3-cors")
-@pytest.mark.parametrize("address", [TOKEN, REVOKE, REVOKE_ALL])
+@pytest.mark.parametrize("address", [TOKEN, REVOKE, REVOKE_ALL, USERINFO])
 @pytest.mark.parametrize("origin", [KNOWN, "http://127.0.0.1:9000"])
 async def test_a_preflight_from_a_registered_origin_is_answered(
     http: httpx2.AsyncClient, address: str, origin: str
@@ -132,6 +133,17 @@ async def test_the_metadata_may_be_read_by_a_registered_origin(http: httpx2.Asyn
             assert response.headers.get("access-control-allow-origin") == permission
             assert "access-control-allow-credentials" not in response.headers
             assert "origin" in response.headers["vary"].lower()
+
+
+@pytest.mark.clause("decided-cors-origins", "decided-cors-preflight", "decided-userinfo")
+async def test_a_registered_origin_may_ask_who_logged_in(http: httpx2.AsyncClient) -> None:
+    headers = bearer(tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
+    preflight_response = await http.options(USERINFO, headers=preflight(KNOWN))
+    responses = [await http.get(USERINFO, headers=headers | {"Origin": KNOWN}), await http.get(USERINFO)]
+
+    assert preflight_response.headers["access-control-allow-methods"] == "GET, POST"
+    assert [response.status_code for response in responses] == [200, 401]
+    assert [response.headers.get("access-control-allow-origin") for response in responses] == [KNOWN, None]
 
 
 @pytest.mark.clause("decided-cors-origins", "decided-cors-preflight")

@@ -35,6 +35,7 @@ async def test_metadata_list_all_capabilities(http: httpx2.AsyncClient) -> None:
         "token_endpoint": "http://127.0.0.1:8000/oauth2/v1/token",
         "revocation_endpoint": "http://127.0.0.1:8000/oauth2/v1/revoke",
         "introspection_endpoint": "http://127.0.0.1:8000/oauth2/v1/introspect",
+        "userinfo_endpoint": "http://127.0.0.1:8000/oauth2/v1/userinfo",
         "global_token_revocation_endpoint": "http://127.0.0.1:8000/oauth2/v1/global-token-revocation",
         "scopes_supported": [
             "realm:main",

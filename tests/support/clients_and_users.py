@@ -19,6 +19,7 @@ INTROSPECT = "/oauth2/v1/introspect"
 GLOBAL_REVOCATION = "/oauth2/v1/global-token-revocation"
 USERS = "/oauth2/v1/users/"
 VERIFY = "/oauth2/v1/verify"
+USERINFO = "/oauth2/v1/userinfo"
 
 
 @dataclass(frozen=True)

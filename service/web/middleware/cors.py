@@ -26,7 +26,7 @@ _EXPOSED: Final = (b"access-control-expose-headers", b"Retry-After, WWW-Authenti
 class CrossOrigin:
     """Middleware that answers preflight requests, and lets registered origins read responses.
 
-    `methods` maps each path that allows CORS to the method that may be used there.
+    `methods` maps each path that allows CORS to the methods that may be used there.
     """
 
     def __init__(self, app: ASGIApp, origins: OriginCache, methods: Mapping[str, str]) -> None:
@@ -63,12 +63,12 @@ class CrossOrigin:
             return False
 
 
-def _answer_preflight(method: str, allowed: str, asked: str) -> Response:
+def _answer_preflight(methods: str, allowed: str, asked: str) -> Response:
     """Allow every header that a registered origin asks for: libraries add headers of their own, such as `traceparent`.
 
     They are named one by one, because `*` does not include Authorization.
     """
-    headers = {"Access-Control-Allow-Methods": method} | _PREFLIGHT_HEADERS
+    headers = {"Access-Control-Allow-Methods": methods} | _PREFLIGHT_HEADERS
     if allowed:
         headers["Access-Control-Allow-Origin"] = allowed
     if allowed and _HEADER_NAMES.fullmatch(asked):
