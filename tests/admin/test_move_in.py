@@ -28,14 +28,14 @@ def run(folder: Path, *command: str, typed: str = "") -> str:
 def accounts(tmp_path: Path) -> sqlite3.Connection:
     """The table of another system: a user, a disabled one, and one without a password."""
     accounts = sqlite3.connect(tmp_path / "db.sqlite3", isolation_level=None)
-    accounts.execute("CREATE TABLE auth_user (email, password, first_name, last_name, is_active)")
+    accounts.execute("CREATE TABLE auth_user (id, email, password, first_name, last_name, is_active)")
     hashes = [hash_password(person.password) for person in (CAROL, DAVE)]
     rows = [
-        (CAROL.username, hashes[0], "Carol", "", 1),
-        (DAVE.username, hashes[1], "", "", 0),
-        ("eve", "!x", "", "", 1),
+        (41, CAROL.username, hashes[0], "Carol", "", 1),
+        (42, DAVE.username, hashes[1], "", "", 0),
+        (43, "eve", "!x", "", "", 1),
     ]
-    accounts.executemany("INSERT INTO auth_user VALUES (?, ?, ?, ?, ?)", rows)
+    accounts.executemany("INSERT INTO auth_user VALUES (?, ?, ?, ?, ?, ?)", rows)
     return accounts
 
 
@@ -54,7 +54,8 @@ async def test_exported_users_move_in_and_only_changes_follow(
 
     assert (first.json["added"], statuses) == (2, [200, 400])
     assert second.json == {"added": 0, "updated": 1, "unchanged": 1, "sessions_ended": 0}
-    assert (await admin("user", "show", CAROL.username, "--json")).json["name"] == "Carol Example"
+    shown = (await admin("user", "show", CAROL.username, "--json")).json
+    assert (shown["name"], shown["id"]) == ("Carol Example", "41")
 
 
 async def test_users_with_old_hashes_are_found_and_disabled(

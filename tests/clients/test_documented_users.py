@@ -17,10 +17,11 @@ from tests.support.waiting import MAX_WAIT_SECONDS
 
 ERIN = UserCredentials("erin+1/2@example.com", "a password of Erin's")
 NEW = UserCredentials(ERIN.username, "another password of Erin's")
+RENAMED = UserCredentials("erin/3@example.org", NEW.password)
 
 
 @pytest.mark.clause("decided-managed-users", "decided-managed-users-changes")
-async def test_block_of_the_page_signs_up_resets_and_deletes(
+async def test_block_signs_up_resets_renames_and_deletes(
     redis_server: RedisServer, store: redis.Redis, tmp_path: Path
 ) -> None:
     environment = environment_of(redis_server, TOKEN_SERVICE_SEED_FILE=str(CHECKOUT / "examples" / "seed.yaml"))
@@ -34,7 +35,7 @@ async def test_block_of_the_page_signs_up_resets_and_deletes(
                 back_end["sign_up"](ERIN.username, "password123", "Erin")
             assert "most common passwords" in json.load(refusal.value)["error_description"]
 
-            back_end["sign_up"](ERIN.username, ERIN.password, "Erin")
+            user_id = back_end["sign_up"](ERIN.username, ERIN.password, "Erin")
             with pytest.raises(HTTPError, match="412"):
                 back_end["sign_up"](ERIN.username, "a stranger's password", "Mallory")
             tokens = tokens_of(await PHONE_APP.log_in(http, ERIN))
@@ -44,12 +45,18 @@ async def test_block_of_the_page_signs_up_resets_and_deletes(
             assert not (await GATEWAY.introspect(http, tokens["access_token"])).json()["active"]
             assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 400
             assert (await PHONE_APP.log_in(http, ERIN)).status_code == 400
-            tokens = tokens_of(await PHONE_APP.log_in(http, NEW))
 
-            back_end["close_account"](ERIN.username)
-            with pytest.raises(HTTPError, match="412"):
-                back_end["reset_password"](ERIN.username, NEW.password)
-            assert not (await GATEWAY.introspect(http, tokens["access_token"])).json()["active"]
+            back_end["rename"](ERIN.username, RENAMED.username)
+            with pytest.raises(HTTPError, match="404"):
+                back_end["rename"](ERIN.username, RENAMED.username)
             assert (await PHONE_APP.log_in(http, NEW)).status_code == 400
+            tokens = tokens_of(await PHONE_APP.log_in(http, RENAMED))
+            assert (await GATEWAY.introspect(http, tokens["access_token"])).json()["sub"] == user_id
+
+            back_end["close_account"](RENAMED.username)
+            with pytest.raises(HTTPError, match="412"):
+                back_end["reset_password"](RENAMED.username, NEW.password)
+            assert not (await GATEWAY.introspect(http, tokens["access_token"])).json()["active"]
+            assert (await PHONE_APP.log_in(http, RENAMED)).status_code == 400
             odd = await http.put("/oauth2/v1/users/zo%EB", json={}, auth=("back-office", "back-office-secret"))
             assert (odd.status_code, "percent-encoded segment in UTF-8" in odd.text) == (400, True)
