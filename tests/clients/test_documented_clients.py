@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from service.protocol.user import identify_user
 from tests.conftest import environment_of
 from tests.support.browser import Browser
 from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP
@@ -18,14 +19,15 @@ from tests.support.servers import CHECKOUT, ServiceProcess, running_service, sta
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 PAGE = (CHECKOUT / "docs" / "clients.md").read_text()
-BLOCKS = dict(re.findall(r"^## (\S+) [^\n]*\n\n```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+BLOCKS = dict(re.findall(r"^## (\S+) [^\n]*\n\n(?:[^`\n][^\n]*\n+)?```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 JAVASCRIPT = """
 import { createInterface } from "node:readline/promises";
 console.log(login);
 const address = await createInterface({ input: process.stdin }).question("");
 const tokens = await callback(address);
+const user = await getUser(tokens);
 await logOut(tokens);
-console.log(tokens.scope, tokens.refresh_token);
+console.log(tokens.scope, tokens.refresh_token, user.sub);
 """
 BROWSER = """
 import { registerHooks } from "node:module";
@@ -46,22 +48,105 @@ import { createInterface } from "node:readline/promises";
 logIn();
 window.location.search = new URL(await createInterface({ input: process.stdin }).question("")).search;
 const tokens = await callback();
+const user = await getUser(tokens);
 await logOut(tokens);
-console.log(tokens.scope, tokens.refreshToken);
+console.log(tokens.scope, tokens.refreshToken, user.sub);
 """
 PYTHON = """
 print(login, flush=True)
 tokens = callback(input())
+user = get_user()
 log_out(tokens)
-print(tokens["scope"], tokens["refresh_token"])
+print(tokens["scope"], tokens["refresh_token"], user["sub"])
 """
+FLASK = """
+http = app.test_client()
+print(http.get("http://127.0.0.1:9000/login").location, flush=True)
+http.get(input())
+with http.session_transaction(base_url="http://127.0.0.1:9000") as session:
+    print(session["user"])
+"""
+DJANGO_SETTINGS = """
+import django
+from django.conf import settings
+
+settings.configure(
+    ALLOWED_HOSTS=["*"],
+    MIDDLEWARE=["django.contrib.sessions.middleware.SessionMiddleware"],
+    ROOT_URLCONF=__name__,
+    SECRET_KEY="of the application",
+    SESSION_ENGINE="django.contrib.sessions.backends.signed_cookies",
+)
+django.setup()
+"""
+DJANGO = """
+from django.test import Client
+from django.urls import path
+
+urlpatterns = [path("login", login), path("callback", callback)]
+http = Client(headers={"host": "127.0.0.1:9000"})
+print(http.get("/login")["location"], flush=True)
+http.get("/callback?" + input().partition("?")[2])
+print(http.session["user"])
+"""
+EXPRESS = """
+import { request } from "node:http";
+import { createInterface } from "node:readline/promises";
+const server = app.listen(0);
+const cookies = new Map();
+const call = (path, form) => new Promise((resolve, reject) => {
+  const cookie = [...cookies].map((pair) => pair.join("=")).join("; ");
+  const headers = { host: "127.0.0.1:9000", cookie, "content-type": "application/x-www-form-urlencoded" };
+  const options = { port: server.address().port, path, method: form ? "POST" : "GET", headers };
+  const sent = request(options, async (response) => {
+    for (const line of response.headers["set-cookie"] ?? []) {
+      const [, name, value] = /^([^=]*)=([^;]*)/.exec(line);
+      cookies.set(name, value);
+    }
+    resolve({ location: response.headers.location, text: Buffer.concat(await response.toArray()).toString() });
+  });
+  sent.on("error", reject).end(form && new URLSearchParams(form).toString());
+});
+const callBack = async ({ location }) => {
+  console.log(location);
+  const { pathname, search } = new URL(await createInterface({ input: process.stdin }).question(""));
+  await call(pathname + search);
+  return JSON.parse((await call("/")).text);
+};
+"""
+"""A browser, and the user that the application's own page shows after the callback."""
+PASSPORT = """
+console.log((await callBack(await call("/login"))).sub);
+process.exit();
+"""
+AUTHJS = """
+const { csrfToken } = JSON.parse((await call("/auth/csrf")).text);
+console.log((await callBack(await call("/auth/signin/service", { csrfToken }))).id);
+process.exit();
+"""
+CALLERS = {
+    "openid-client": ("", JAVASCRIPT),
+    "oauth4webapi": ("", JAVASCRIPT),
+    "AppAuth-JS": (BROWSER, APPAUTH),
+    "passport-oauth2": ("", EXPRESS + PASSPORT),
+    "Auth.js": ("", EXPRESS + AUTHJS),
+    "Authlib": ("", PYTHON),
+    "Flask": ("", FLASK),
+    "Django": (DJANGO_SETTINGS, DJANGO),
+}
+"""What a program runs before a block and after it."""
+
+FRAMEWORKS = ("Flask", "Django", "passport-oauth2", "Auth.js")
+SUBJECT = identify_user("main", ALICE.username).digest
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
-    server = start_redis(tmp_path_factory.mktemp("redis"))
-    environment = environment_of(server, TOKEN_SERVICE_SEED_FILE=str(CHECKOUT / "examples" / "seed.yaml"))
-    with running_service(tmp_path_factory.mktemp("service"), environment) as service:
+    server, folder = start_redis(tmp_path_factory.mktemp("redis")), tmp_path_factory.mktemp("service")
+    seed, shop = folder / "seed.yaml", "redirect_uris: [http://127.0.0.1:9000/callback]"
+    example = (CHECKOUT / "examples" / "seed.yaml").read_text()
+    seed.write_text(example.replace(shop, f"{shop[:-1]}, http://127.0.0.1:9000/auth/callback/service]"))
+    with running_service(folder, environment_of(server, TOKEN_SERVICE_SEED_FILE=str(seed))) as service:
         yield service
     stop(server.process)
 
@@ -69,43 +154,53 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
 def write_program(folder: Path, library: str, service: ServiceProcess) -> list[str | Path]:
     """Write the block with its caller. Returns the command that runs it."""
     block = BLOCKS[library].replace("http://127.0.0.1:8000", service.url)
-    if library == "Authlib":
+    before, after = CALLERS[library]
+    if after in (PYTHON, FLASK, DJANGO):
         program = folder / "block.py"
-        program.write_text(block + PYTHON)
+        program.write_text(before + block + after)
         return [sys.executable, program]
     check_javascript()
     (folder / "node_modules").symlink_to(CHECKOUT / "tests" / "npm" / "node_modules")
-    browser, program = folder / "browser.mjs", folder / "block.mjs"
-    is_for_browsers = library == "AppAuth-JS"
-    browser.write_text(BROWSER if is_for_browsers else "")
-    program.write_text(block + (APPAUTH if is_for_browsers else JAVASCRIPT))
-    return [Path(sys.executable).with_name("node"), "--import", browser.as_uri(), program]
+    first, program = folder / "first.mjs", folder / "block.mjs"
+    first.write_text(before)
+    program.write_text(block + after)
+    return [Path(sys.executable).with_name("node"), "--import", first.as_uri(), program]
 
 
-@pytest.mark.parametrize("library", ["openid-client", "oauth4webapi", "Authlib", "AppAuth-JS"])
-async def test_block_of_the_page_logs_in_and_out(service: ServiceProcess, tmp_path: Path, library: str) -> None:
-    program = await asyncio.create_subprocess_exec(
-        *write_program(tmp_path, library, service), stdin=PIPE, stdout=PIPE, stderr=PIPE
-    )
+async def run_program(http: httpx2.AsyncClient, command: list[str | Path]) -> str:
+    """Log Alice in at the address that the program prints. Returns what it prints after the callback."""
+    program = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
     assert program.stdout is not None
-    async with (
-        asyncio.timeout(MAX_WAIT_SECONDS),
-        httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http,
-    ):
+    async with asyncio.timeout(MAX_WAIT_SECONDS):
         browser = Browser(http)
         login = (await program.stdout.readline()).decode().strip()
         assert login, (await program.communicate())[1].decode()
         redirect = await browser.allow(await browser.open_consent_page(login, ALICE))
         output, errors = await program.communicate(redirect.headers["location"].encode() + b"\n")
-        assert program.returncode == 0, errors.decode()
-        scope, _, refresh_token = output.decode().strip().rpartition(" ")
+    assert program.returncode == 0, errors.decode()
+    return output.decode().strip()
+
+
+@pytest.mark.parametrize("library", ["openid-client", "oauth4webapi", "Authlib", "AppAuth-JS"])
+async def test_block_of_the_page_logs_in_and_out(service: ServiceProcess, tmp_path: Path, library: str) -> None:
+    async with httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http:
+        output = await run_program(http, write_program(tmp_path, library, service))
+        scope, refresh_token, subject = output.rsplit(" ", 2)
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
         app = PHONE_APP if library == "AppAuth-JS" else WEB_SHOP
         answer = await http.post("/oauth2/v1/token", data=form | app.credentials)
 
-    assert scope.split("\n")[-1] == "realm:main role:enduser"
+    assert (scope.split("\n")[-1], subject) == ("realm:main role:enduser", SUBJECT)
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
 
 
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_block_of_a_framework_learns_who_logged_in(
+    service: ServiceProcess, tmp_path: Path, framework: str
+) -> None:
+    async with httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http:
+        assert await run_program(http, write_program(tmp_path, framework, service)) == SUBJECT
+
+
 def test_every_library_of_the_page_has_a_block() -> None:
-    assert BLOCKS.keys() == {"openid-client", "oauth4webapi", "Authlib", "AppAuth-JS", "x/oauth2", "Spring", "AppAuth"}
+    assert BLOCKS.keys() == CALLERS.keys() | {"x/oauth2", "Spring", "AppAuth"}
