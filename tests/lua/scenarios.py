@@ -8,6 +8,7 @@ import msgspec
 from service.crypto.keyring import Keyring, make_access_token
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
+from service.protocol.user import User
 from service.redis_client.client import FENCE_LIFETIME_MS
 from service.redis_client.script import OWN_SCRIPTS
 from service.store.attempts import Counter
@@ -15,7 +16,6 @@ from service.store.client import StoreClient, load_script
 from service.store.keys import family_key, fence_key, registry_key
 from service.store.reports.readiness import PROBE_TTL_MS
 from service.store.secret_keys import SecretKeys
-from service.store.sessions.families import Owner
 from service.store.sessions.revocations import MIN_MARK_LIFETIME_MS, Revocations
 from tests.lua.comparing import ComparingClient
 from tests.lua.store_objects import CHANGED_USER, INDEX, MARK, REVOKED, SHARD, SUBJECT, USER, Page, StoreObjects
@@ -129,7 +129,7 @@ async def end_family(comparing: ComparingClient) -> None:
         await objects.families.end(SHARD, digest, client_id=client_id, reason="revoked")
         for client_id in ("another-app", "phone-app", "phone-app")
     ]
-    assert ended == [None, Owner(USER.realm, USER.username, USER.subject), None]
+    assert ended == [None, User(realm=USER.realm, username=USER.username, id=USER.id), None]
 
 
 async def revoke_access_token(comparing: ComparingClient) -> None:
@@ -137,7 +137,7 @@ async def revoke_access_token(comparing: ComparingClient) -> None:
     [access_token] = (await objects.must_start()).access_tokens
     tries = [(access_token, "another-app"), (access_token, "phone-app"), (make_access_token(SHARD), "phone-app")]
     revoked = [await objects.access_tokens.revoke(token, client_id=client_id) for token, client_id in tries]
-    assert revoked == [None, Owner(USER.realm, USER.username, USER.subject), None]
+    assert revoked == [None, User(realm=USER.realm, username=USER.username, id=USER.id), None]
 
 
 async def revoke_all(comparing: ComparingClient) -> None:

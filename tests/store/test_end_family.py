@@ -2,15 +2,15 @@
 
 import pytest
 
+from service.protocol.user import User
 from service.redis_client.deadline import StoreUnavailable, UnreadableRecord
 from service.store.keys import ended_key
-from service.store.sessions.families import Owner
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Session, Sessions
 from tests.support.clients_and_users import ALICE
 
 
-async def end(sessions: Sessions, session: Session, client_id: str = "phone-app") -> Owner | None:
+async def end(sessions: Sessions, session: Session, client_id: str = "phone-app") -> User | None:
     shard, digest = session.identity.shard, session.first.family_digest
     return await sessions.families.end(shard, digest, client_id=client_id, reason="revoked")
 

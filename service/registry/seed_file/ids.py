@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.crypto.keyring import Keyring
+from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, identify_user
 from service.registry.seed_file.check import Mistakes
 from service.registry.seed_file.entries import BadSeed, Seed, UserEntry
@@ -48,9 +49,9 @@ async def choose_ids(registry: RegistryStore, candidates: Sequence[Candidate]) -
     If an id that follows from a name is another user's, the new user gets a random one.
     """
     chosen = {
-        item.identity: item.entry.id or item.identity.digest
-        for item in (each.item for each in candidates if each.adds_user)
-        if item.identity is not None and isinstance(item.entry, UserEntry)
+        identity: entry.id or identity.digest
+        for (_, _, entry, identity), _, old, *_ in candidates
+        if old is None and isinstance(entry, UserEntry) and identity is not None and identity.realm == MAIN_REALM
     }
     taken = await registry.ids.map_taken([(user_id, identity) for identity, user_id in chosen.items()])
     return {

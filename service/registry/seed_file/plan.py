@@ -165,12 +165,6 @@ class Candidate(NamedTuple):
         """True if the seed decides over the whole record. Only seeds change a realm."""
         return self.old is None or self.force or self._is_realm
 
-    @property
-    def adds_user(self) -> bool:
-        """True if the entry adds a user of realm main, who needs an id."""
-        is_main = self.item.identity is not None and self.item.identity.realm == MAIN_REALM
-        return is_main and self.old is None and not self.trouble and not self.is_deleted
-
     def plan(self, keyring: Keyring, secret_hash: str | None, unlisted: User | None, new_id: str) -> Planned:
         """Return the change. `secret_hash` is the hash of the plain secret, if that needs one.
 

@@ -10,8 +10,9 @@ from typing import Final
 from service.gateway.access_record import access_key, parse_grant
 from service.protocol.bearer import AccessGrant
 from service.protocol.token_form import RandomToken
+from service.protocol.user import User
 from service.store.client import StoreClient, load_script
-from service.store.sessions.families import Owner
+from service.store.sessions.families import read_owner
 
 _REVOKE: Final = load_script("sessions/revoke_access_token")
 
@@ -24,7 +25,7 @@ class AccessTokens:
         record = await self._redis.read("GET", access_key(access_token.shard, access_token.digest))
         return None if record is None else parse_grant(record)
 
-    async def revoke(self, access_token: RandomToken, *, client_id: str) -> Owner | None:
+    async def revoke(self, access_token: RandomToken, *, client_id: str) -> User | None:
         """Delete the access token. Durable on return.
 
         Returns its user, or None if the token is unknown or another client's.
@@ -34,4 +35,4 @@ class AccessTokens:
             verdict = await scripts.run(_REVOKE, access_key=key, client_id=client_id)
             if verdict[0] == "unknown":
                 await scripts.leave_fence()
-        return Owner.of(verdict) if verdict[0] == "revoked" else None
+        return read_owner(verdict) if verdict[0] == "revoked" else None

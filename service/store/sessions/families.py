@@ -16,7 +16,7 @@ from service.observability.audit import record_event
 from service.protocol.client import Client, Lifetimes
 from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
-from service.protocol.user import Login, UserIdentity, UserNarrowing
+from service.protocol.user import Login, User, UserIdentity, UserNarrowing
 from service.protocol.verdicts import SUCCESS_EVENTS, SpendRefusal, Success
 from service.store.client import StoreClient, load_script
 from service.store.keys import family_key, mark_key, user_key
@@ -51,20 +51,6 @@ class UserEnding(NamedTuple):
     @classmethod
     def of(cls, user: UserIdentity, reason: EndReason) -> UserEnding:
         return cls(user.shard, user.digest, reason)
-
-
-class Owner(NamedTuple):
-    """The user of a token or session that has ended."""
-
-    realm: str
-    username: str
-    subject: str
-
-    @classmethod
-    def of(cls, verdict: Sequence[str | int]) -> Owner:
-        """Return the user from a verdict of a script: a word, scope, user name and subject."""
-        _, scope, username, subject = map(str, verdict)
-        return cls(parse_realm(scope), username, subject)
 
 
 _START: Final = load_script("sessions/start_family")
@@ -188,10 +174,10 @@ class Families:
             return Spent(*verdict)  # type: ignore[arg-type]
         return RefreshRefused(*verdict)  # type: ignore[arg-type]
 
-    async def end(self, shard: str, family_digest: str, *, client_id: str, reason: EndReason) -> Owner | None:
+    async def end(self, shard: str, family_digest: str, *, client_id: str, reason: EndReason) -> User | None:
         """End the family and delete its access tokens. Durable on return.
 
-        Returns its user, or None if the family is unknown or another client's.
+        Returns its user without a record, or None if the family is unknown or another client's.
         """
         async with self._redis.durable(shard) as scripts:
             verdict = await scripts.run(
@@ -203,7 +189,7 @@ class Families:
             )
             if verdict[0] == "unknown":
                 await scripts.leave_fence()
-        return Owner.of(verdict) if verdict[0] == "ended" else None
+        return read_owner(verdict) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyRecord | None:
         record = await self._redis.read("GET", family_key(shard, family_digest))
@@ -248,6 +234,12 @@ class Families:
         now_ms = await self.read_clock_ms()
         live = [pair for pair in found if now_ms < pair[1].lives_until_ms]
         return sorted(live, key=lambda pair: pair[1].used_ms, reverse=True), is_cut
+
+
+def read_owner(verdict: Sequence[str | int]) -> User:
+    """Return the user of a token or session that has ended. The verdict is a word, scope, user name and subject."""
+    _, scope, username, subject = map(str, verdict)
+    return User(realm=parse_realm(scope), username=username, id=subject)
 
 
 def record_displaced(values: Sequence[str | int]) -> None:

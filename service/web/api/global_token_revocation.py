@@ -19,11 +19,10 @@ from service.protocol.user import ID_FORM, User, UserIdentity, identify_external
 from service.realms.login import Logins
 from service.registry.cache import UserCache
 from service.store.registry.user_ids import UserIds
-from service.store.sessions.families import Owner
 from service.store.sessions.revocations import Revocations
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.reading import read_json
-from service.web.request.security_events import record_user_event
+from service.web.request.security_events import record_request_event
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,11 @@ class GlobalTokenRevocationEndpoint:
         for identity in await self._identify(issuer, name):
             revoked = await self.revocations.revoke_all(identity.shard, identity.digest)
             user = await self.users.find(identity)
-            unlisted = User(realm=identity.realm, username=identity.username)
-            known = user or (Owner("", "", name) if issuer == self.issuer else unlisted)
             event = "revoke_all" if user is not None or revoked.was_alive else "nothing_revoked"
-            record_user_event(request, event, known, client_id=client.client_id, reason="client")
+            named = user or User(realm=identity.realm, username=identity.username)
+            sub = name if issuer == self.issuer else named.subject
+            fields = {"username": named.username, "realm": named.realm, "sub": sub, "client_id": client.client_id}
+            record_request_event(request, event, reason="client", **fields)
         return Response(status_code=204, headers=NO_STORE_HEADERS)
 
     async def _identify(self, issuer: str, name: str) -> list[UserIdentity]:
