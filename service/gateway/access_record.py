@@ -14,7 +14,7 @@ VERSION: Final = "2"
 """The version of each family record, and of each record that consists of lines."""
 
 SHARDS: Final = tuple(f"{number:03x}" for number in range(4096))
-"""All shards. A shard is the first 12 bits of a user's subject, and is written as 3 hex digits."""
+"""All shards. A shard is the first 12 bits of a digest of a user's name, and is written as 3 hex digits."""
 
 
 def parse_grant(record: bytes) -> AccessGrant:

@@ -21,8 +21,8 @@ MAX_NEEDED_SCOPE_CHARACTERS: Final = 1024
 class AccessGrant(msgspec.Struct, frozen=True):
     """The grant behind a live access token. Times are in milliseconds since 1970 by the clock of Redis.
 
-    Authorise by `subject`, which is stable, opaque and unique across realms. `username` is for display: two users of
-    different realms may share it.
+    Authorise and store by `subject`, which never changes and is unique across realms. `username` is for display: it may
+    change, and two users of different realms may share it.
     """
 
     issued_at_ms: int

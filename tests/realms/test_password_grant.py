@@ -21,7 +21,17 @@ from service.worker import Worker
 from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
 from tests.invariants.dumps import dump_everything, find_secrets
 from tests.realms.login_steps import CEP_SCOPE, EMAIL, SUB, RegisterRealm, log_in_with_password
-from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, access_name_of, assert_error, tokens_of, verify
+from tests.support.clients_and_users import (
+    ALICE,
+    PHONE_APP,
+    USERINFO,
+    WEB_SHOP,
+    access_name_of,
+    assert_error,
+    bearer,
+    tokens_of,
+    verify,
+)
 from tests.support.events import events_of
 from tests.support.fake_provider import (
     CLIENT_ID,
@@ -70,6 +80,16 @@ async def test_typed_name_is_not_the_identity(http: httpx2.AsyncClient, provider
     assert {await user_of(http, answer) for answer in answers} == {("cep", SUB)}
     shards = {access_name_of(tokens_of(answer)["access_token"]).shard for answer in answers}
     assert shards == {identify_user("cep", SUB).shard}
+
+
+@pytest.mark.clause("decided-userinfo")
+async def test_userinfo_has_the_name_of_a_listed_user(http: httpx2.AsyncClient, register_realm: RegisterRealm) -> None:
+    await register_realm({"username": SUB, "realm": "cep", "roles": ["enduser"], "name": "Zoe"})
+    headers = bearer(tokens_of(await log_in(http))["access_token"])
+
+    body = (await http.get(USERINFO, headers=headers)).json()
+
+    assert (body["username"], body["name"], body["sub"][0], "email" in body) == (SUB, "Zoe", "~", False)
 
 
 @pytest.mark.clause("decided-invalid-grant-400", "6749-5.2-invalid-grant", "decided-cep-password-grant")

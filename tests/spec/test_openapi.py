@@ -100,6 +100,8 @@ def test_schemathesis_finds_nothing(service: ServiceProcess, tmp_path: Path) -> 
         "users 204",
         "users 400 invalid_request",
         "users 403 unauthorized_client",
+        "userinfo 200",
+        "userinfo 401 invalid_token",
         "revokeAll 200",
         "revokeAll 401 invalid_token",
         "verify 200",
