@@ -130,7 +130,7 @@ class _StreamBuffer:
         self._kept_back: dict[tuple[str, str], tuple[int, Fields]] = {}
 
     def take(self, event: str, fields: Fields) -> None:
-        key = event, fields.get("sub") or fields.get("client_id") or fields.get("realm", "")
+        key = event, next((fields[name] for name in ("sub", "username", "client_id", "realm") if name in fields), "")
         if event not in VITAL and key not in self._written and len(self._written) >= MAX_NAMED:
             key, fields = (event, ""), {}
         elif self._written[key] < MAX_A_MINUTE:

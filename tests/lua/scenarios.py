@@ -129,7 +129,7 @@ async def end_family(comparing: ComparingClient) -> None:
         await objects.families.end(SHARD, digest, client_id=client_id, reason="revoked")
         for client_id in ("another-app", "phone-app", "phone-app")
     ]
-    assert ended == [None, User(realm=USER.realm, username=USER.username, id=USER.id), None]
+    assert ended == [None, User(realm=USER.realm, username=USER.username, id=USER.subject), None]
 
 
 async def revoke_access_token(comparing: ComparingClient) -> None:
@@ -137,7 +137,7 @@ async def revoke_access_token(comparing: ComparingClient) -> None:
     [access_token] = (await objects.must_start()).access_tokens
     tries = [(access_token, "another-app"), (access_token, "phone-app"), (make_access_token(SHARD), "phone-app")]
     revoked = [await objects.access_tokens.revoke(token, client_id=client_id) for token, client_id in tries]
-    assert revoked == [None, User(realm=USER.realm, username=USER.username, id=USER.id), None]
+    assert revoked == [None, User(realm=USER.realm, username=USER.username, id=USER.subject), None]
 
 
 async def revoke_all(comparing: ComparingClient) -> None:

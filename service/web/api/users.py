@@ -123,12 +123,15 @@ def check_change(request: Request, client: Client, old: User | None, new: User |
     Clauses: RFC 9110 §13.1.1, §13.1.2, §14.4
     """
     check_managed_roles(client, [role for user in (old, new) if user is not None for role in user.roles])
-    for name, needs_user in ((b"if-match", True), (b"if-none-match", False)):
-        values = [value.strip(" \t") for value in list_header_values(request.scope, name)]
-        if values not in ([], ["*"]) or list_header_values(request.scope, b"content-range"):
-            raise InvalidRequest("condition_malformed")
-        if values and needs_user is not (old is not None):
-            raise InvalidRequest("condition_false", status=412)
+    if_match, if_none_match = (
+        [value.strip(" \t") for value in list_header_values(request.scope, name)]
+        for name in (b"if-match", b"if-none-match")
+    )
+    is_known = all(values in ([], ["*"]) for values in (if_match, if_none_match))
+    if not is_known or list_header_values(request.scope, b"content-range"):
+        raise InvalidRequest("condition_malformed")
+    if (if_match and old is None) or (if_none_match and old is not None):
+        raise InvalidRequest("condition_false", status=412)
 
 
 def parse_change(request: Request, body: Any, min_password_characters: int) -> tuple[UserIdentity, UserChange]:
