@@ -13,7 +13,7 @@ from service.components import Components
 from service.config.settings import Settings, load_settings, make_redis_url
 from service.observability.audit import record_event, use_audit_stream
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import UserIdentity, identify_user, normalize_claim
+from service.protocol.user import User, UserIdentity, identify_user, normalize_claim
 from service.registry.editor import RegistryEditor
 from service.store.records import FamilyRecord
 
@@ -47,16 +47,17 @@ class AdminContext(Components):
         name = normalize_claim(username, provider.username_claim) if provider else username
         return identify_user(realm, name)
 
-    async def identify_known_user(self, realm: str, username: str) -> UserIdentity:
-        """Return the identity of a user who may have sessions. Users of an identity provider need no record.
+    async def get_known_user(self, realm: str, username: str) -> User:
+        """Return a user who may have sessions. Users of an identity provider need no record.
 
         Raises CommandRefused if there is no such realm, or no such user in realm main.
         """
         await self.check_realm(realm)
         identity = await self.identify_user(realm, username)
-        if realm == MAIN_REALM and await self.registry.users.find(identity) is None:
+        user = await self.registry.users.find(identity)
+        if realm == MAIN_REALM and user is None:
             raise CommandRefused(f"there is no user {username} in realm {realm}")
-        return identity
+        return user or User(realm=realm, username=identity.username)
 
     async def end_session(self, shard: str, digest: str, family: FamilyRecord) -> bool:
         """End a session and record it. Returns False if it has already ended."""

@@ -65,14 +65,16 @@ async def revoke_all(
 
 async def _revoke_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """End all sessions of a user. In a realm with an identity provider, users without a record may have sessions."""
-    identity = await context.identify_known_user(realm, username)
+    user = await context.get_known_user(realm, username)
+    identity = user.identity
     output.ask(f"End all sessions of {username} in realm {realm}?")
     ended, is_cut = 0, True
     with suppress(UnreadableRecord):  # all else of the user must end nevertheless
         families, is_cut = await context.families.list_of_user(identity, MAX_COUNTED)
         ended = len(families)
     await context.revocations.revoke_all(identity.shard, identity.digest, reason="console")
-    context.record("revoke_all_by_console", username=identity.username, realm=realm, reason="user", count=ended)
+    named = {"username": user.username, "realm": realm, "sub": user.subject}
+    context.record("revoke_all_by_console", **named, reason="user", count=ended)
     number = f"{ended} or more" if is_cut else ended
     output.done(f"All sessions of {username} have ended: {number}.", username=username, realm=realm, ended=ended)
 

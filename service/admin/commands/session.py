@@ -44,7 +44,7 @@ async def list_sessions(context: AdminContext, identity: UserIdentity) -> tuple[
 @click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm of the user.")
 async def list_user_sessions(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """List the sessions of a user, the last used first."""
-    rows, is_cut = await list_sessions(context, await context.identify_known_user(realm, username))
+    rows, is_cut = await list_sessions(context, (await context.get_known_user(realm, username)).identity)
     output.table(rows, SESSION_COLUMNS, f"The user {username} has no sessions.")
     if is_cut:
         output.note(f"There may be more; {MAX_SESSIONS} are shown.")

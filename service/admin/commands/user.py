@@ -175,14 +175,13 @@ async def set_password(
     """
     if realm != MAIN_REALM:
         raise CommandRefused(f"the realm {realm} checks passwords itself")
-    identity = await context.identify_known_user(realm, username)
-    user = await context.registry.users.find(identity) or User(realm=realm, username=username)
+    user = await context.get_known_user(realm, username)
     password = _read_password(context, user, password_file)
     if not keep_sessions and (password_file is not None or not sys.stdin.isatty()):
         output.ask(f"Replace the password of {username} and end all of their sessions?")
     fields = {"password_hash": await _hash(password), "upgraded_from": None}
     await context.editor.change_user(
-        identity, lambda user: msgspec.structs.replace(user, **fields), keep_sessions=keep_sessions
+        user.identity, lambda user: msgspec.structs.replace(user, **fields), keep_sessions=keep_sessions
     )
     ended = "go on" if keep_sessions else "have ended"
     output.done(
@@ -223,7 +222,7 @@ async def import_users(context: AdminContext, output: Output, path: Path) -> Non
 @_username_and_realm
 async def disable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Refuse a user and end all of their sessions."""
-    identity = await context.identify_known_user(realm, username)
+    identity = (await context.get_known_user(realm, username)).identity
     output.ask(f"Disable the user {username} of realm {realm} and end all of their sessions?")
     await context.editor.change_user(
         identity, lambda user: msgspec.structs.replace(user, disabled=True), or_unlisted=True
@@ -249,14 +248,14 @@ async def unlock_user(context: AdminContext, output: Output, username: str, real
     A locked user can then log in. The limits of addresses stay. In a realm with an identity provider, give the name as
     it was typed.
     """
-    identity = await context.identify_known_user(realm, username)
-    user = await context.registry.users.find(identity)
+    user = await context.get_known_user(realm, username)
     cleared = await context.attempts.clear_user(identify_for_throttle(realm, username))
     if cleared:
-        context.record("user_unlocked", username=identity.username, realm=realm, reason="console")
+        named = {"username": user.username, "realm": realm, "sub": user.subject}
+        context.record("user_unlocked", **named, reason="console")
     counters = f"{cleared} counters of failed logins were deleted" if cleared else "there were no failed logins"
     output.done(f"Unlocked {username}: {counters}.", username=username, realm=realm, cleared=cleared)
-    if user is not None and user.disabled:
+    if user.disabled:
         output.note(f"The user {username} is disabled, and cannot log in until `user enable`.", "yellow")
 
 
