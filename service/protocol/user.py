@@ -156,7 +156,7 @@ def digest_sid(realm: str, sid: str) -> str:
     return urlsafe_b64encode(digest[:16]).decode().rstrip("=") if sid else "-"
 
 
-class User(msgspec.Struct, frozen=True, kw_only=True):
+class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A registered user.
 
     `revision` changes with every change of the record, so that a login can prove that the record it checked is still

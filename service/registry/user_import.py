@@ -51,8 +51,9 @@ MAX_MISTAKES: Final = 10_000
 Line = tuple[int, UserChange]
 """A line without mistakes, with its number. Lines are numbered from 1 on."""
 
-PlannedUser = tuple[User | None, User, UserNarrowing | None]
-"""The record until now, or None if the user is added; the new record; and why the user's sessions end, if they do."""
+PlannedUser = tuple[UserIdentity, User | None, User, UserNarrowing | None]
+"""The user, the record until now or None if the user is added, the new record, and why the user's sessions end, if they
+do."""
 
 
 @dataclass(slots=True)
@@ -117,7 +118,7 @@ class UserImport:
         mistakes, done = Mistakes(), 0
         try:
             async for batch, planned in self._run(mistakes):
-                for old, new, ending in planned:
+                for _, old, new, ending in planned:
                     if ending or counts["added"] + counts["updated"] < MAX_REPORTED:
                         record_change(old, new, actor=actor, reason="import")
                     counts["added" if old is None else "updated"] += 1
@@ -149,12 +150,12 @@ class UserImport:
                     async with self._registry.make_lock() as lock:
                         await self._pending_revocations.run_user_revocations(lock)  # completes renames
                         planned = await plan()
-                        endings = [UserEnding.of(new.identity, ending) for _, new, ending in planned if ending]
+                        endings = [UserEnding.of(user, ending) for user, _, _, ending in planned if ending]
                         await self._registry.add_pending_users(endings)
-                        new_users = [(new.id, new.identity) for old, new, _ in planned if old is None]
+                        new_users = [(new.id, user) for user, old, new, _ in planned if old is None]
                         if taken := await self._registry.ids.claim(new_users):
                             raise ChangeRefused(f"other users were given these ids meanwhile: {', '.join(taken)}")
-                        await self._registry.users.put_many([(new.identity, old, new) for old, new, _ in planned])
+                        await self._registry.users.put_many([each[:3] for each in planned])
                         await self._pending_revocations.run_user_revocations(lock)
                     next_write = clock() + self.batch_pause_seconds
                 yield batch, planned
@@ -209,7 +210,7 @@ class UserImport:
                 raise ChangeRefused(f"line {number}: the user was replaced during the import; repeat the import")
             new = _remember_hash(old, change.apply(old, hashes.get(number)), change.entry.password_hash)
             if new != old:
-                planned.append((old, new, find_user_narrowing(old, new) if old else None))
+                planned.append((change.identity, old, new, find_user_narrowing(old, new) if old else None))
         return planned
 
 

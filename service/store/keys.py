@@ -145,8 +145,9 @@ def id_shard(user_id: str) -> str:
 
 def id_key(user_id: str) -> str:
     """Return the key that leads from a user's id to the digest of the user's name. It lies in a shard of its own."""
-    digest = urlsafe_b64encode(hashlib.sha256(user_id.encode()).digest()[:16]).decode().rstrip("=")
-    return make_key("id", id_shard(user_id), digest)
+    digest = hashlib.sha256(user_id.encode()).digest()
+    name = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
+    return make_key("id", digest[:2].hex()[:3], name)
 
 
 def user_seed_key(shard: str) -> str:
