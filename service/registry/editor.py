@@ -146,11 +146,13 @@ class RegistryEditor:
         the user is new. Raises Taken for an id or a new name.
         """
         async with self._changing(identity.digest):
-            old = await self._registry.users.find(identity)
+            old = await self._find_user(identity)
             new = change(old)
-            if old is not None and old.renamed_to not in ("", new.username):
+            if old is not None and old.renamed_to:
                 await self._pending_revocations.finish_rename(old)
-                old = await self._registry.users.find(identity)
+                renamed, old = old, await self._registry.users.find(identity)
+                if old is None and new.username == renamed.renamed_to:
+                    old = await self._registry.users.find(new.identity)
                 new = change(old)
             if old is None:
                 await self._claim_id(new)
@@ -195,7 +197,7 @@ class RegistryEditor:
 
         With `or_unlisted` a user of an external realm who has no record is returned as one with the default roles.
         """
-        user = await self._registry.users.find(identity)
+        user = await self._find_user(identity)
         if user is not None and user.renamed_to:
             await self._pending_revocations.finish_rename(user)
             user = await self._registry.users.find(identity)
@@ -206,6 +208,12 @@ class RegistryEditor:
             lists_nobody = f", which does not list {identity.username} (and need not)" if unlisted else ""
             raise ChangeRefused(f"there is no user {identity.username} in realm {identity.realm}{lists_nobody}")
         return unlisted
+
+    async def _find_user(self, identity: UserIdentity) -> User | None:
+        """Return the user. Complete interrupted renames of others before: one to this name would undo what follows."""
+        pending = await self._registry.list_pending_users()
+        await self._pending_revocations.finish_renames([each for each in pending if each.digest != identity.digest])
+        return await self._registry.users.find(identity)
 
     async def _find_unlisted(self, identity: UserIdentity) -> User | None:
         """Return a user with the default roles of the external realm, as if the user had no record there.

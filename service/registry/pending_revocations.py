@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,11 +91,12 @@ class PendingRevocations:
         await ids.put(old.id, former, new.identity)
         if present is None:
             await users.replace(None, new)
-        await self._revocations.revoke_all(former.shard, former.digest, reason="user_renamed")
+        with suppress(UnreadableRecord):  # the pending revocation ends that session once it can be read
+            await self._revocations.revoke_all(former.shard, former.digest, reason="user_renamed")
         await ids.put(old.id, new.identity)
         await users.delete(former)
 
-    async def _finish_renames(self, endings: Collection[UserEnding]) -> list[UserEnding]:
+    async def finish_renames(self, endings: Collection[UserEnding]) -> list[UserEnding]:
         """Complete the renames among the endings. Returns those whose records cannot be read or written yet."""
         left = []
         for ending in endings:
@@ -115,7 +117,7 @@ class PendingRevocations:
         pending = await self._registry.list_pending_users()
         left: list[UserEnding] = []
         for some in split_parts(pending, REVOCATIONS_AT_ONCE):
-            unreached = await self._finish_renames(some)
+            unreached = await self.finish_renames(some)
             unreached += await self._revocations.revoke_all_of(each for each in some if each not in unreached)
             await self._registry.clear_pending_users([each for each in some if each not in unreached])
             await lock.renew()

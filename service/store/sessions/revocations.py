@@ -176,7 +176,7 @@ class Revocations:
     async def _revoke_of_one(self, revocation: _Revocation) -> Revoked:
         for revoked in (await self._revoke(revocation)).values():
             return revoked
-        raise StoreUnavailable("the record of a session cannot be read, and stays; all else of the user was revoked")
+        raise UnreadableRecord("the record of a session cannot be read, and stays; all else of the user was revoked")
 
     async def _revoke(self, revocation: _Revocation) -> Mapping[str, Revoked]:
         """Return the users of whom nothing is left, by digest. Others have records that cannot be read."""
