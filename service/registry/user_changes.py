@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import User, UserIdentity, identify_user, normalize_username
+from service.protocol.user import User, UserIdentity, identify_user
 from service.registry.records import make_user, merge_record
 from service.registry.seed_file.check import Mistakes, check_user
 from service.registry.seed_file.entries import UserEntry
@@ -55,9 +55,12 @@ def read_user_change(tree: Any, at: str, mistakes: Mistakes, min_password_charac
         return None
     if entry.realm != MAIN_REALM:
         mistakes.setdefault(f"{at}realm", f"expected {MAIN_REALM}, or no realm at all")
-    entry = msgspec.structs.replace(entry, username=normalize_username(entry.username), realm=MAIN_REALM)
+    identity = identify_user(MAIN_REALM, entry.username)
+    entry = msgspec.structs.replace(entry, username=identity.username, realm=MAIN_REALM)
+    if tree.get("id") == "":
+        mistakes[f"{at}id"] = "expected an id, or no such member"
     check_user(entry, at, mistakes, min_password_characters)
     fields = frozenset(name.removesuffix("_hash") for name in tree)
     if "password" not in fields:
         del mistakes[f"{at}password"]  # only a change that creates the user needs one
-    return UserChange(identify_user(MAIN_REALM, entry.username), entry, fields)
+    return UserChange(identity, entry, fields)

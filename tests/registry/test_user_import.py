@@ -2,8 +2,6 @@
 
 import asyncio
 import io
-import json
-from typing import Any
 
 import msgspec
 import pytest
@@ -15,41 +13,16 @@ from service.registry.editor import ChangeRefused, RegistryEditor
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.read import parse_seed
 from service.registry.seed_file.report import MAX_REPORTED
-from service.registry.user_import import UserImport
-from service.store.client import StoreClient
 from service.worker import Worker
 from tests.conftest import MakeSettings
-from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH, make_seeding
+from tests.registry.imports import Fields, import_file, import_users, make_file, make_import, make_user
+from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH
 from tests.store.interruptions import is_broken_off
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE, BOB
 from tests.support.events import events_of
 
-Fields = dict[str, Any]
 NEWEST_HASH = hash_password("the newest password")
-
-
-def make_file(*lines: Fields) -> io.BytesIO:
-    return io.BytesIO("".join(f"{json.dumps(line)}\n" for line in lines).encode())
-
-
-def make_user(username: str, **fields: object) -> Fields:
-    return {"username": username, "password_hash": PASSWORD_HASH, "roles": ["enduser"]} | fields
-
-
-def make_import(connection: StoreClient, file: io.BytesIO, lines_per_batch: int = 2) -> UserImport:
-    seeding = make_seeding(connection)
-    registry, pending = seeding._registry, seeding._pending_revocations
-    return UserImport(file, registry, pending, 8, lines_per_batch=lines_per_batch, batch_pause_seconds=0)
-
-
-async def import_file(users: UserImport) -> dict[str, int]:
-    await users.check(lambda _: None)
-    return await users.apply(lambda _done, _total: None, actor="root")
-
-
-async def import_users(worker: Worker, *lines: Fields) -> dict[str, int]:
-    return await import_file(make_import(worker.redis, make_file(*lines)))
 
 
 async def read_users(worker: Worker) -> list[User]:

@@ -14,7 +14,7 @@ Clauses: SPEC §2.3, §3
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -150,11 +150,11 @@ class Seeding:
         After a batch that was written it pauses, so that a change of the console gets the lock. The plan that is
         written is made under the lock, when all expected hashes are made.
         """
-        items = list(_list_items(seed))
+        items, given = list(_list_items(seed)), frozenset(user.id for user in seed.users)
         pause = 0.0
         with ThreadPoolExecutor(count_usable_cores(), "seed", initializer=lower_thread_priority) as threads:
             async for batch in self._list_batches(items, prune):
-                plan = partial(self._plan, batch, force, dict[str | UserIdentity, str](), threads)
+                plan = partial(self._plan, batch, force, given, dict[str | UserIdentity, str](), threads)
                 await asyncio.sleep(pause)
                 planned, pause = await plan(), 0.0
                 if not is_dry and any(each.act or each.applied is not None for each in planned):
@@ -191,10 +191,14 @@ class Seeding:
         self,
         items: Sequence[Item],
         force: bool,
+        given: Set[str],
         hashes: dict[str | UserIdentity, str],
         threads: ThreadPoolExecutor,
     ) -> list[Planned]:
-        """Return the plans of the entries that may have to be written. `hashes` holds hashes that were made before."""
+        """Return the plans of the entries that may have to be written.
+
+        `given` are the ids in the file, and `hashes` holds hashes that were made before.
+        """
         if items[0].entry is None:
             olds = await self._registry.read_records([item.record_name for item in items])
             return [plan_removal(item, *old) for item, old in zip(items, olds, strict=True)]
@@ -208,7 +212,7 @@ class Seeding:
         secrets = [(each.item.plain_secret or "", each.old_hash) for each in missing]
         made = await keep_or_hash_all(secrets, threads)
         hashes.update(zip((each.item.seed_name for each in missing), made, strict=True))
-        unlisted, ids = await self._list_unlisted(candidates), await choose_ids(self._registry, candidates)
+        unlisted, ids = await self._list_unlisted(candidates), await choose_ids(self._registry, candidates, given)
         names = [each.item.seed_name for each in candidates]
         return [
             each.plan(self._keyring, hashes.get(name), unlisted.get(name), ids.get(name, ""))

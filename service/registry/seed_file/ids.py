@@ -5,7 +5,7 @@ Clauses: SPEC §2.2, §2.3
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from service.crypto.keyring import Keyring
 from service.protocol.scope import MAIN_REALM
@@ -43,18 +43,21 @@ async def check_ids(registry: RegistryStore, keyring: Keyring, seed: Seed, *, fo
         raise BadSeed(tuple(f"{place}: {mistake}" for place, mistake in mistakes.items()))
 
 
-async def choose_ids(registry: RegistryStore, candidates: Sequence[Candidate]) -> dict[str | UserIdentity, str]:
+async def choose_ids(
+    registry: RegistryStore, candidates: Sequence[Candidate], given: Set[str]
+) -> dict[str | UserIdentity, str]:
     """Return the ids of the users that the seed adds: as the file gives them, or as they follow from the user names.
 
-    If an id that follows from a name is another user's, the new user gets a random one.
+    If an id that follows from a name is another user's, or the file gives it to another user, the new user gets a
+    random one. `given` are all ids in the file.
     """
     chosen = {
-        identity: entry.id or identity.digest
+        identity: entry.id
         for (_, _, entry, identity), _, old, *_ in candidates
         if old is None and isinstance(entry, UserEntry) and identity is not None and identity.realm == MAIN_REALM
     }
-    taken = await registry.ids.map_taken([(user_id, identity) for identity, user_id in chosen.items()])
+    taken = await registry.ids.map_taken([(each.digest, each) for each, user_id in chosen.items() if not user_id])
+    others = given | taken.keys()
     return {
-        identity: make_user_id() if user_id in taken and user_id == identity.digest else user_id
-        for identity, user_id in chosen.items()
+        each: user_id or (make_user_id() if each.digest in others else each.digest) for each, user_id in chosen.items()
     }

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Sequence
 
 from service.protocol.user import User, UserIdentity, identify_digest
+from service.redis_client.deadline import UnreadableRecord
 from service.store.client import StoreClient
 from service.store.keys import id_key, id_shard
 from service.store.registry.record_kind import COMMANDS_AT_ONCE, split_parts
@@ -33,8 +34,16 @@ class UserIds:
         self._users = users
 
     async def find(self, user_id: str) -> list[UserIdentity]:
-        """Return the users that the id leads to, without their names: one, two during a rename, or none."""
-        return _parse(await self._redis.read("GET", id_key(user_id)))
+        """Return the users that the id leads to, without their names: one, two during a rename, or none.
+
+        The users' records may be gone or unreadable. A user who has another id by now is left out.
+        """
+        holders = _parse(await self._redis.read("GET", id_key(user_id)))
+        try:
+            users = await self._users.find_many(holders)
+        except UnreadableRecord:
+            return holders
+        return [each for each, user in zip(holders, users, strict=True) if user is None or user.id == user_id]
 
     async def map_taken(self, claims: Sequence[Claim]) -> dict[str, str]:
         """Return those of the ids that another user has, each with the name of that user."""

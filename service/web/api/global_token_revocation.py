@@ -44,7 +44,11 @@ class GlobalTokenRevocationEndpoint:
         client = (await self.authenticator.authenticate(request, {})).client
         issuer, name = parse_sub_id(body, self.issuer)
         check_user_revocation(client)
-        for identity in await self._identify(issuer, name):
+        done = set[UserIdentity]()
+        # A rename that comes in between gives the id another name, whose sessions end, too.
+        while left := [each for each in await self._identify(issuer, name) if each not in done]:
+            identity = left[0]
+            done.add(identity)
             revoked = await self.revocations.revoke_all(identity.shard, identity.digest)
             user = await self.users.find(identity)
             event = "revoke_all" if user is not None or revoked.was_alive else "nothing_revoked"
