@@ -21,7 +21,7 @@ from service.app import build_app
 from service.crypto.password_hashing import verify_password
 from service.protocol.client import Client
 from service.protocol.user import User, identify_user
-from service.store.keys import index_key
+from service.store.keys import id_key, index_key
 from service.system.process import count_usable_cores, find_memory_limit
 from service.worker import Worker
 from tests.admin.conftest import Admin, type_in
@@ -204,6 +204,30 @@ class TestDoctor:
             await worker.registry.clients.put(Client(client_id="large", client_secret_hash=LARGE_HASH))
         assert "the largest hash takes 64.0 MiB" in (await find_warning(enough - 1) or "")
         assert [await find_warning(enough), await find_warning("max")] == [None, None]
+
+    async def test_doctor_names_stray_ids_and_writes_missing_ones(
+        self, admin: Admin, worker: Worker, store: redis.Redis
+    ) -> None:
+        """A rename that is under way is neither. An id that is another user's stays theirs."""
+        alice, bob = identify_user("main", ALICE.username), identify_user("main", BOB.username)
+        former = User(realm="main", username="former", id="renamed", renamed_to="latter")
+        latter = User(realm="main", username="latter", id="renamed")
+        for user in (former, latter, User(realm="main", username="twin", id=bob.digest)):
+            await worker.registry.users.put(user)
+        await worker.registry.ids.put("renamed", former.identity, latter.identity)
+        assert ("note", "ids") not in await self.read_findings(admin)
+
+        await worker.registry.ids.put("gone", identify_user("main", "nobody"))
+        await worker.registry.ids.put("former id", bob)
+        store.delete(id_key(alice.digest))
+        found, again = await self.read_findings(admin), await self.read_findings(admin)
+
+        assert found["note", "ids"].startswith("2 lead to no user, so a new user may take them: id:{")
+        assert all(id_key(user_id) in found["note", "ids"] for user_id in ("gone", "former id"))
+        assert found["warning", "ids"].startswith("1 did not lead to their users")
+        assert store.get(id_key(alice.digest)) == alice.digest
+        assert store.get(id_key(bob.digest)) == bob.digest
+        assert ("warning", "ids") not in again
 
     async def test_doctor_counts_problems_without_an_error(self, admin: Admin, store: redis.Redis) -> None:
         store.config_set("maxmemory-policy", "allkeys-lru")

@@ -7,6 +7,8 @@ import httpx2
 import pytest
 import redis
 
+from service.protocol.provider import IdentityProvider
+from service.worker import Worker
 from tests.admin.conftest import Admin, Answer, is_live
 from tests.conftest import Clock
 from tests.support.browser import SESSIONS, Browser
@@ -67,6 +69,57 @@ async def test_a_disabled_user_may_log_in_again_once_enabled(admin: Admin, http:
     assert (await admin("user", "enable", ALICE.username)).status == 0
 
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+
+
+async def test_an_id_is_given_or_random_and_shown(admin: Admin, password_file: str) -> None:
+    given = await admin(*CREATE, "--id", "customer-1", "--password-file", password_file, "--json")
+    made = await admin("user", "create", "ann@example.com", "--password-file", password_file, "--json")
+
+    listed = {user["username"]: user["id"] for user in (await admin("user", "list", "--json")).json}
+    assert (given.json["id"], listed[EVE.username]) == ("customer-1", "customer-1")
+    assert len(made.json["id"]) == 22
+    assert (await admin("user", "show", "ann@example.com", "--json")).json["id"] == made.json["id"]
+    assert "id: customer-1" in (await admin("export")).output
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "says"),
+    [
+        (("--id", "~x"), 2, "Error: id: expected 1 to 128 printable ASCII characters"),
+        (("--id", "customer-1", "--realm", "cep"), 2, "Error: id: expected none: only users of realm main"),
+        (("--id", "taken"), 1, "the id taken is that of the user ann@example.com"),
+    ],
+    ids=str,
+)
+async def test_a_wrong_id_is_refused(
+    admin: Admin, worker: Worker, password_file: str, options: tuple[str, ...], status: int, says: str
+) -> None:
+    await worker.registry.realms.put("cep", IdentityProvider(client_id="us", issuer="https://login.example.org"))
+    await admin("user", "create", "ann@example.com", "--id", "taken", "--password-file", password_file)
+    in_main = () if "cep" in options else ("--password-file", password_file)
+
+    refused = await admin("user", "create", "eve@example.com", *options, *in_main)
+
+    assert (refused.status, says in refused.aside) == (status, True), refused.aside
+    assert (await admin("user", "show", "eve@example.com")).status == 1
+
+
+async def test_a_renamed_user_keeps_id_and_password(admin: Admin, http: httpx2.AsyncClient) -> None:
+    tokens = (await PHONE_APP.log_in(http, BOB)).json()
+    before = (await admin("user", "show", BOB.username, "--json")).json
+
+    unasked = await admin("user", "rename", BOB.username, "Robert@Example.com")
+    assert (unasked.status, await is_live(http, tokens["access_token"])) == (1, True)
+    renamed = await admin("user", "rename", BOB.username, "Robert@Example.com", "--yes", "--json")
+
+    assert renamed.json["id"] == before["id"]
+    assert not await is_live(http, tokens["access_token"])
+    assert (await PHONE_APP.log_in(http, UserCredentials("robert@example.com", BOB.password))).status_code == 200
+    assert (await admin("user", "show", BOB.username)).status == 1
+    events = (await admin("events", "--user", "robert@example.com", "--json")).lines
+    assert [event["former_username"] for event in events if event["event"] == "user_renamed"] == [BOB.username]
+    for words in ((BOB.username, "eve@example.com"), ("robert@example.com", ALICE.username)):
+        assert (await admin("user", "rename", *words, "--yes")).status == 1
 
 
 async def test_the_list_shows_all_users_of_the_realm_and_no_hash(admin: Admin) -> None:

@@ -82,6 +82,7 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
         findings.append(await _look_at_durability(context, durability))
     findings += await _look_at_slots(context)
     findings += await _look_at_keys(context, advance)
+    findings += [finding async for finding in _look_at_ids(context)]
     clients = list((await context.registry.clients.list_all()).values())
     findings += _or_good("settings", "nothing unsafe", _look_at_settings(context, os.environ, clients))
     findings += _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients, context.lifetimes))
@@ -154,6 +155,25 @@ async def _look_at_keys(context: AdminContext, advance: Advance) -> list[Finding
         late = "an interrupted change has sessions left to end; a worker or the next change ends them"
         found.append(Finding("warning", "pending revocations", late))
     return found or [Finding("good", "keys", "every key that should expire has a time to live")]
+
+
+async def _look_at_ids(context: AdminContext) -> AsyncIterator[Finding]:
+    """Report keys of ids that lead to no user, and write missing ones. Under the lock, suspects are looked at again."""
+    ids, strays, written = context.registry.ids, list[str](), 0
+    async for keys in context.redis.scan("id:{*}:*"):
+        if await ids.list_strays(keys):
+            async with context.registry.make_lock():
+                strays += await ids.list_strays(keys)
+    async for keys in context.redis.scan("user:{*}:*"):
+        if await ids.list_missing(keys):
+            async with context.registry.make_lock():
+                missing = await ids.list_missing(keys)
+                written += len(missing) - len(await ids.claim(missing))
+    some = ", ".join(strays[:5])
+    of_strays = f"{len(strays)} lead to no user, so a new user may take them: {some}. An interrupted change left them"
+    of_missing = f"{written} did not lead to their users, because Redis lost a write. They lead there again"
+    for finding in _find((strays, "note", "ids", of_strays), (written, "warning", "ids", of_missing)):
+        yield finding
 
 
 def _look_at_lifetimes(lifetimes: Lifetimes) -> Iterator[tuple[str, str]]:

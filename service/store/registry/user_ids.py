@@ -98,6 +98,22 @@ class UserIds:
             if [holder.digest for holder in await self.find(user_id)] == [identity.digest]:
                 await self._redis.write("DEL", id_key(user_id))
 
+    async def list_strays(self, keys: Sequence[str]) -> list[str]:
+        """Return those of the keys that lead to no user with the id."""
+        answers = await self._redis.read_many([("GET", key) for key in keys])
+        users = await self._users.find_many([holder for answer in answers for holder in _parse(answer)])
+        owned = {id_key(user.id) for user in users if user is not None}
+        return [key for key, answer in zip(keys, answers, strict=True) if answer and key not in owned]
+
+    async def list_missing(self, keys: Sequence[str]) -> list[Claim]:
+        """Return the users under these keys whom their ids do not lead to. Those who are being renamed are left out."""
+        found = await self._users.find_many([identify_digest(key.rpartition(":")[2]) for key in keys])
+        users = [user for user in found if user is not None and user.id and not user.renamed_to]
+        pairs = zip(users, await self._redis.read_many([("GET", id_key(user.id)) for user in users]), strict=True)
+        return [
+            (user.id, user.identity) for user, answer in pairs if user.identity.digest.encode() not in (answer or b"")
+        ]
+
 
 def _parse(digests: bytes | None) -> list[UserIdentity]:
     return [identify_digest(digest) for digest in (digests or b"").decode().split()]
