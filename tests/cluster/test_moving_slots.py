@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 from _pytest.mark import ParameterSet
 
@@ -19,7 +21,7 @@ from service.crypto.keyring import Keyring
 from service.gateway import BearerLookup
 from service.observability import metrics
 from service.protocol.client import AUTHORIZATION_CODE
-from service.protocol.user import User, identify_user
+from service.protocol.user import identify_user
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.slots import RETRY_DELAY_SECONDS
 from service.store.keys import family_key, index_key
@@ -42,6 +44,7 @@ from tests.support.clients_and_users import (
     UserCredentials,
     access_key_of,
     assert_error,
+    put_user,
     revoke_all,
     revoke_user,
     tokens_of,
@@ -87,9 +90,12 @@ class ClusterDeployment:
         credentials = self.make_user()
         alice = await self.worker.registry.users.find(identify_user(ALICE.realm, ALICE.username))
         assert alice is not None
-        user = User(realm="main", username=credentials.username, password_hash=alice.password_hash, roles=alice.roles)
+        user = msgspec.structs.replace(
+            alice, username=credentials.username, id=credentials.username, roles=("enduser",)
+        )
         ((access_token, refresh_token),) = await start_sessions(self.worker, credentials.username, 1)
         await self.worker.registry.users.put(user)
+        await self.worker.registry.ids.put(user.id, user.identity)
         refreshed = tokens_of(await PHONE_APP.refresh(self.http, refresh_token))
         code = await make_code(self.worker, credentials)
         return Held(credentials, [access_token, refreshed["access_token"]], refreshed["refresh_token"], code)
@@ -295,6 +301,30 @@ async def test_half_moved_slot_is_reported_and_delays_no_other(
     assert ["no longer knows" in says for _, says in about_slot] == [False, True]
     assert not any(str(moving.slot) in finding["says"] for finding in await ask_doctor(deployment.cluster))
     assert (await PHONE_APP.refresh(deployment.http, held.refresh_token)).status_code == 200
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
+@pytest.mark.single_server("it brings a cluster along")
+async def test_a_rename_in_a_moving_slot_is_finished_by_a_repetition(
+    deployment: ClusterDeployment, held_time: LoopTime
+) -> None:
+    """The former name is marked, but its sessions cannot end yet. The id leads to both names meanwhile."""
+    held = await deployment.start()
+    former, registry = held.credentials, deployment.worker.registry
+    renamed = replace(former, username=f"renamed-{former.username}")
+    rename = partial(put_user, deployment.http, former.username, {"username": renamed.username})
+    await registry.seeds.put(identify_user("main", former.username), "{}")
+
+    with moving_slot(deployment.cluster, held.key) as moving:
+        moving.move_keys(MOVED["what names the others"])
+        assert_error(await held_time.advance_until_done(rename()), 503, "temporarily_unavailable")
+        holders = [user.digest for user in await registry.ids.find(former.username)]
+        assert holders == [identify_user("main", name).digest for name in (former.username, renamed.username)]
+
+    assert (await rename()).status_code == 200
+    assert deployment.list_live(held) == NOTHING
+    assert (await PHONE_APP.log_in(deployment.http, renamed)).status_code == 200
+    assert [user.digest for user in await registry.ids.find(former.username)] == holders[1:]
 
 
 def count_refusals() -> float:
