@@ -11,7 +11,7 @@ from typing import Any
 from service.admin.output import CommandRefused
 from service.components import Components
 from service.config.settings import Settings, load_settings, make_redis_url
-from service.observability.audit import record_event, use_audit_stream
+from service.observability.audit import name_user, record_event, use_audit_stream
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, identify_user, normalize_claim
 from service.registry.editor import RegistryEditor
@@ -63,14 +63,7 @@ class AdminContext(Components):
         """End a session and record it. Returns False if it has already ended."""
         ended = await self.families.end(shard, digest, client_id=family.client_id, reason="console")
         if ended is not None:
-            self.record(
-                "token_revoked_by_console",
-                client_id=family.client_id,
-                username=family.username,
-                realm=family.realm,
-                sub=family.subject,
-                family=digest,
-            )
+            self.record("token_revoked_by_console", client_id=family.client_id, **name_user(family), family=digest)
         return ended is not None
 
     def record(self, event: str, **fields: Any) -> None:

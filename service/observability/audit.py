@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from service.observability.logs import EventLog, find_trace_id
+from service.protocol.errors import NamedUser
 
 Fields = dict[str, Any]
 """The fields of an event by their names. A field whose value is unknown is left out.
@@ -98,6 +99,11 @@ def get_group(event: str, fields: Fields) -> str:
     if event == "provider_logout" or fields.get("reason") == "client":
         return "programs"
     return "users" if "username" in fields and event not in _REFUSED_LOGINS else "unauthenticated"
+
+
+def name_user(user: NamedUser) -> Fields:
+    """Return the fields by which an event names a user."""
+    return {"username": user.username, "realm": user.realm, "sub": user.subject}
 
 
 class EventSink(Protocol):

@@ -46,17 +46,4 @@ class Introspection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     iss: str = ""
 
 
-class UserInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A userinfo response, whose `name` and `email` are left out if they are not known."""
-
-    sub: str
-    username: str
-    preferred_username: str
-    realm: str
-    scope: str
-    roles: tuple[str, ...]
-    name: str = ""
-    email: str = ""
-
-
 INACTIVE: Final = Introspection(active=False)

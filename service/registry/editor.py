@@ -111,12 +111,13 @@ class RegistryEditor:
         In an external realm the user may have logged in before without a record, with the default roles of the realm.
         If the new record lacks one of these roles, the user's sessions end.
         """
-        async with self._changing(user.identity.digest):
-            if await self._registry.users.find(user.identity) is not None:
+
+        def create(old: User | None) -> User:
+            if old is not None:
                 raise ChangeRefused(f"the user {user.username} already exists in realm {user.realm}")
-            unlisted = await self._find_unlisted(user.identity)
-            await self._claim_id(user)
-            await self._put_user(None, user, find_user_narrowing(unlisted, user) if unlisted else None)
+            return user
+
+        await self.put_user(user.identity, create)
 
     async def change_user(
         self,
@@ -139,14 +140,14 @@ class RegistryEditor:
             await self._put_user(old, new, None if keep_sessions else reason)
 
     async def put_user(self, identity: UserIdentity, change: Callable[[User | None], User]) -> tuple[User, bool]:
-        """Create a user of realm main, or replace the record as `change_user` does.
+        """Create a user, or replace the record as `change_user` does.
 
         `change` gets None if there is no such user. If it returns the record that it got, nothing ends. It may return
         another user name, and a repeated call completes a rename that was interrupted. Returns the user, and True if
         the user is new. Raises Taken for an id or a new name.
         """
         async with self._changing(identity.digest):
-            old = await self._find_user(identity)
+            old = await self._find_user(identity, finish_own=False)
             new = change(old)
             if old is not None and old.renamed_to:
                 await self._pending_revocations.finish_rename(old)
@@ -154,9 +155,10 @@ class RegistryEditor:
                 if old is None and new.username == renamed.renamed_to:
                     old = await self._registry.users.find(new.identity)
                 new = change(old)
-            if old is None:
-                await self._claim_id(new)
-            await self._put_user(old, new, find_user_narrowing(old, new) if old else None)
+            if old is None and new.id and (holder := await self._registry.ids.claim_one(new)):
+                raise Taken("id", new.id, holder)
+            known = old or await self._find_unlisted(identity)
+            await self._put_user(old, new, find_user_narrowing(known, new) if known else None)
         return new, old is None
 
     async def delete_user(self, identity: UserIdentity, check: Callable[[User], object] = lambda _: None) -> None:
@@ -168,9 +170,8 @@ class RegistryEditor:
             await self._registry.add_pending_users([ending])
             await self._registry.users.delete(identity)
             record_change(user, None, **self._origin)
-            if user.id:
-                await self._pending_revocations.run_revocation_of(ending)
-                await self._registry.ids.release([(user.id, identity)])
+            await self._pending_revocations.run_revocation_of(ending)
+            await self._registry.ids.release([user.id])
 
     @asynccontextmanager
     async def _changing(self, digest: str = "", *, scans: bool = False) -> AsyncIterator[None]:
@@ -198,9 +199,6 @@ class RegistryEditor:
         With `or_unlisted` a user of an external realm who has no record is returned as one with the default roles.
         """
         user = await self._find_user(identity)
-        if user is not None and user.renamed_to:
-            await self._pending_revocations.finish_rename(user)
-            user = await self._registry.users.find(identity)
         if user is not None:
             return user
         unlisted = await self._find_unlisted(identity)
@@ -209,10 +207,11 @@ class RegistryEditor:
             raise ChangeRefused(f"there is no user {identity.username} in realm {identity.realm}{lists_nobody}")
         return unlisted
 
-    async def _find_user(self, identity: UserIdentity) -> User | None:
-        """Return the user. Complete interrupted renames of others before: one to this name would undo what follows."""
+    async def _find_user(self, identity: UserIdentity, *, finish_own: bool = True) -> User | None:
+        """Return the user. Complete interrupted renames before: one to this name would undo what follows."""
         pending = await self._registry.list_pending_users()
-        await self._pending_revocations.finish_renames([each for each in pending if each.digest != identity.digest])
+        renamed = [each for each in pending if finish_own or each.digest != identity.digest]
+        await self._pending_revocations.finish_renames(renamed)
         return await self._registry.users.find(identity)
 
     async def _find_unlisted(self, identity: UserIdentity) -> User | None:
@@ -226,10 +225,6 @@ class RegistryEditor:
         if provider is None:
             raise ChangeRefused(f"there is no realm {identity.realm}")
         return provider.make_unlisted_user(identity.realm, identity.username)
-
-    async def _claim_id(self, user: User) -> None:
-        if user.id and (holder := await self._registry.ids.claim_one(user)):
-            raise Taken("id", user.id, holder)
 
     async def _put_user(self, old: User | None, new: User, reason: EndReason | None) -> None:
         """Write and record the change of `old` to `new`. With a reason, all sessions of the user end.

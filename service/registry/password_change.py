@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from service.observability.audit import record_event
+from service.observability.audit import name_user, record_event
 from service.protocol.errors import TemporarilyUnavailable
 from service.protocol.user import Login
 from service.redis_client.lock import LockHeld
@@ -54,13 +54,7 @@ class PasswordChange:
                 if changed is None:
                     return None
                 # Recorded now, so that an interruption of the revocation cannot hide the change.
-                record_event(
-                    "password_changed",
-                    username=checked.username,
-                    realm=checked.realm,
-                    sub=checked.subject,
-                    address=address,
-                )
+                record_event("password_changed", **name_user(checked), address=address)
                 return Login(changed, await self._pending_revocations.run_revocation_of(ending) + 1)
         except LockHeld:
             raise TemporarilyUnavailable("registry_locked", retry_after_seconds=1) from None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
-from service.observability.audit import record_event
+from service.observability.audit import name_user, record_event
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User
@@ -43,7 +43,7 @@ def record_change(old: Record | None, new: Record | None, *, realm: str = "", **
     if isinstance(record, Client):
         kind, named = "client", {"client_id": record.client_id}
     elif isinstance(record, User):
-        kind, named = "user", {"username": record.username, "realm": record.realm, "sub": record.subject}
+        kind, named = "user", name_user(record)
     else:
         kind, named = "realm", {"realm": realm}
     if isinstance(old, User) and isinstance(new, User) and old.username != new.username:

@@ -6,7 +6,7 @@ Clauses: RFC 6749 §5.1, §5.2, RFC 6750 §3, RFC 7009 §2.2, RFC 7662 §2.2, SP
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -44,7 +44,7 @@ class RawResponse(Response):
         await send({"type": "http.response.body", "body": self.body})
 
 
-def render_json(content: msgspec.Struct) -> Response:
+def render_json(content: msgspec.Struct | dict[str, Any]) -> Response:
     return RawResponse(msgspec.json.encode(content))
 
 

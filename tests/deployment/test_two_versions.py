@@ -29,7 +29,11 @@ CHANGED = (
         "    previous_secret_until_ms: int = 0\n",
         "{}    added: str = 'by a newer version'\n",
     ),
-    ("service/protocol/user.py", '    revision: str = ""\n', "{}    added: str = 'by a newer version'\n"),
+    (
+        "service/protocol/user.py",
+        '    revision: str = ""\n',
+        "{}    added: str = msgspec.field(default_factory=lambda: 'by a newer version')\n",  # no default is written
+    ),
     ("service/store/sessions/new_families.lua", "family.newer_lines = '', '', ''", f"{{}} .. '\\n{LINE}'"),
     ("service/store/sessions/families.lua", "'\\n' .. scope\n", f"'\\n' .. scope .. '\\n{LINE}'\n"),
 )

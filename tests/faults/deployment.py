@@ -169,7 +169,7 @@ async def start_session(worker: Worker, user: User, client_id: str = "phone-app"
 
 async def start_sessions(worker: Worker, username: str, count: int, client_id: str = "phone-app") -> list[Session]:
     """Start sessions of a user without a record, as a login does."""
-    user = User(realm="main", username=username)
+    user = User(realm="main", username=username, id=f"id-of-{username}")
 
     sessions: list[Session] = []
     while len(sessions) < count:

@@ -8,7 +8,7 @@ from tests.invariants.operations import Operations
 
 BESIDE_MS = 60_000
 """Two lifetimes differ by no more for the time that a test takes. Of two kinds they differ by minutes at least."""
-FOR_GOOD = ("user:", "client:", "realm:", "origin:", "seed:", "secret_keys:")
+FOR_GOOD = ("user:", "id:", "client:", "realm:", "origin:", "seed:", "secret_keys:")
 
 
 @pytest.mark.clause("decided-i6-everything-expires", "decided-i6-pending-login-expires")

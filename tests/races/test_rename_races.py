@@ -46,7 +46,7 @@ async def without_users(worker: Worker) -> AsyncIterator[None]:
     for user in await worker.registry.users.list_of("main"):
         if user.username in NAMES:
             await worker.registry.users.delete(user.identity)
-            await worker.registry.ids.release([(user.id, user.identity)])
+            await worker.registry.ids.release([user.id])
 
 
 async def sign_up(http: httpx2.AsyncClient, *names: str) -> dict[str, str]:

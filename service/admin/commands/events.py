@@ -57,7 +57,9 @@ async def events(
     and `id` identify an event.
     """
     stream = context.event_stream
-    names = await _list_names(context, username) if username else set()
+    user = await context.registry.users.find(identify_user(MAIN_REALM, username or ""))
+    names = {username, normalize_username(username)} if username else set()
+    names |= {user.id} if user else set()  # the user's events have it under a former name, too
     wanted = partial(_is_about, names=names, client_id=client_id or "")
     since_ms = since if since >= 0 else since + await context.redis.read_clock_ms()
     latest = await stream.read_latest(2 * MAX_EVENTS)
@@ -69,12 +71,6 @@ async def events(
             await _follow(stream, output, get_position(latest), wanted)
     elif not found:
         output.note("There are no such events.")
-
-
-async def _list_names(context: AdminContext, username: str) -> set[str]:
-    """Return the user name as typed and in its one form, and the id, which the user's events had before a rename."""
-    user = await context.registry.users.find(identify_user(MAIN_REALM, username))
-    return {username, normalize_username(username)} | ({user.id} if user else set())
 
 
 async def _follow(stream: EventStream, output: Output, after: Position, wanted: Wanted) -> None:

@@ -12,6 +12,7 @@ from service.admin.command import command, console, parsed_by
 from service.admin.context import AdminContext
 from service.admin.input import parse_time_ms
 from service.admin.output import Output, WrongInput, format_time
+from service.observability.audit import name_user
 from service.protocol.scope import MAIN_REALM
 from service.redis_client.deadline import StoreUnavailable, UnreadableRecord
 from service.store.sessions.families import UserEnding
@@ -73,8 +74,7 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
         families, is_cut = await context.families.list_of_user(identity, MAX_COUNTED)
         ended = len(families)
     await context.revocations.revoke_all(identity.shard, identity.digest, reason="console")
-    named = {"username": user.username, "realm": realm, "sub": user.subject}
-    context.record("revoke_all_by_console", **named, reason="user", count=ended)
+    context.record("revoke_all_by_console", **name_user(user), reason="user", count=ended)
     number = f"{ended} or more" if is_cut else ended
     output.done(f"All sessions of {username} have ended: {number}.", username=username, realm=realm, ended=ended)
 

@@ -11,6 +11,7 @@ from service.admin.context import AdminContext
 from service.admin.input import read_secret
 from service.admin.output import CommandRefused, Output, format_span, format_time, format_when
 from service.crypto.keyring import RefreshToken
+from service.observability.audit import name_user
 from service.protocol.bearer import AccessGrant
 from service.protocol.token_form import RandomToken, parse_access_token
 from service.store.records import FamilyRecord, TombstoneRecord
@@ -68,8 +69,7 @@ async def revoke_token(context: AdminContext, output: Output, token: str | None)
         if grant is None or await context.access_tokens.revoke(access_token, client_id=grant.client_id) is None:
             raise CommandRefused("the access token is unknown, expired or revoked")
         ended, client_id, username = "The access token", grant.client_id, grant.username
-        names = {"username": username, "realm": grant.realm, "sub": grant.subject}
-        context.record("token_revoked_by_console", client_id=client_id, **names)
+        context.record("token_revoked_by_console", client_id=client_id, **name_user(grant))
     elif refresh_token is not None:
         digest = refresh_token.family_digest
         family = await context.families.find(refresh_token.shard, digest)

@@ -18,6 +18,7 @@ from service.admin.context import AdminContext
 from service.admin.input import read_secret
 from service.admin.options import change_record, list_option, part_options, validate_user
 from service.admin.output import CommandRefused, Output, WrongInput, list_facts, list_table
+from service.observability.audit import name_user
 from service.protocol.scope import MAIN_REALM, ROLES
 from service.protocol.user import User, identify_for_throttle
 from service.registry.editor import replacing
@@ -68,8 +69,8 @@ async def show_user(context: AdminContext, output: Output, username: str, realm:
     if user is None and not sessions:
         raise CommandRefused(f"there is no user {username} in realm {realm}")
     failed = await context.attempts.list_of_user(identify_for_throttle(realm, username))
-    facts = {"has_record": user is not None} | _describe(user or User(realm=realm, username=username))
-    facts |= {"list_truncated": is_cut}
+    facts = {"has_record": user is not None, "list_truncated": is_cut}
+    facts |= _describe(user or User(realm=realm, username=username))
     shown = facts | {"failed_logins": "; ".join(map(_describe_failed, failed)) or "none"}
     lines = [*list_facts(shown), *list_table(sessions, SESSION_COLUMNS)]
     rows = [each._asdict() | {"wait_seconds": each.wait_seconds} for each in failed]
@@ -251,8 +252,7 @@ async def unlock_user(context: AdminContext, output: Output, username: str, real
     user = await context.get_known_user(realm, username)
     cleared = await context.attempts.clear_user(identify_for_throttle(realm, username))
     if cleared:
-        named = {"username": user.username, "realm": realm, "sub": user.subject}
-        context.record("user_unlocked", **named, reason="console")
+        context.record("user_unlocked", **name_user(user), reason="console")
     counters = f"{cleared} counters of failed logins were deleted" if cleared else "there were no failed logins"
     output.done(f"Unlocked {username}: {counters}.", username=username, realm=realm, cleared=cleared)
     if user.disabled:

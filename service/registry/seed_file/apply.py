@@ -237,8 +237,8 @@ class Seeding:
             raise BadSeed(tuple(f"other users were given these ids meanwhile: {user_id}" for user_id in taken))
         await asyncio.gather(*map(self._write_one, batch))
         await self._pending_revocations.run_user_revocations(lock)
-        gone = [each.old for each in batch if isinstance(each.old, User) and each.act == "remove" and each.old.id]
-        await self._registry.ids.release([(user.id, user.identity) for user in gone])
+        gone = [each.old.id for each in batch if isinstance(each.old, User) and each.act == "remove"]
+        await self._registry.ids.release(gone)
 
     async def _write_one(self, planned: Planned) -> None:
         item, old, new, applied, registry = planned.item, planned.old, planned.new, planned.applied, self._registry

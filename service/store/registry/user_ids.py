@@ -92,11 +92,9 @@ class UserIds:
             await self._redis.write("SET", id_key(user_id), " ".join(user.digest for user in users))
             await scripts.leave_fence()
 
-    async def release(self, claims: Sequence[Claim]) -> None:
+    async def release(self, ids: Sequence[str]) -> None:
         """Delete the keys of ids whose users are gone. The caller holds the lock."""
-        for user_id, identity in claims:
-            if [holder.digest for holder in await self.find(user_id)] == [identity.digest]:
-                await self._redis.write("DEL", id_key(user_id))
+        await self._redis.write_many([("DEL", id_key(user_id)) for user_id in ids])
 
     async def list_strays(self, keys: Sequence[str]) -> list[str]:
         """Return those of the keys that lead to no user with the id."""

@@ -11,6 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.observability.audit import name_user
 from service.protocol.client import check_user_revocation
 from service.protocol.errors import InvalidRequest
 from service.protocol.scope import MAIN_REALM
@@ -44,18 +45,16 @@ class GlobalTokenRevocationEndpoint:
         client = (await self.authenticator.authenticate(request, {})).client
         issuer, name = parse_sub_id(body, self.issuer)
         check_user_revocation(client)
-        done = set[UserIdentity]()
+        done: list[UserIdentity] = []
         # A rename that comes in between gives the id another name, whose sessions end, too.
-        while left := [each for each in await self._identify(issuer, name) if each not in done]:
-            identity = left[0]
-            done.add(identity)
+        while identity := next((each for each in await self._identify(issuer, name) if each not in done), None):
+            done.append(identity)
             revoked = await self.revocations.revoke_all(identity.shard, identity.digest)
             user = await self.users.find(identity)
             event = "revoke_all" if user is not None or revoked.was_alive else "nothing_revoked"
-            named = user or User(realm=identity.realm, username=identity.username)
-            sub = name if issuer == self.issuer else named.subject
-            fields = {"username": named.username, "realm": named.realm, "sub": sub, "client_id": client.client_id}
-            record_request_event(request, event, reason="client", **fields)
+            named = name_user(user or User(realm=identity.realm, username=identity.username))
+            sub = name if issuer == self.issuer else named["sub"]
+            record_request_event(request, event, **named | {"sub": sub}, client_id=client.client_id, reason="client")
         return Response(status_code=204, headers=NO_STORE_HEADERS)
 
     async def _identify(self, issuer: str, name: str) -> list[UserIdentity]:

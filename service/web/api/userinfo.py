@@ -15,7 +15,6 @@ from service.gateway.lookup import BearerLookup
 from service.observability.metrics import CacheCounts
 from service.protocol.errors import InvalidToken
 from service.protocol.scope import MAIN_REALM, parse_scope
-from service.protocol.token_response import UserInfo
 from service.realms.login import Logins
 from service.web.request.reading import list_header_values
 from service.web.responses import render_json
@@ -39,15 +38,14 @@ class UserInfoEndpoint:
         is_in_main = grant.realm == MAIN_REALM
         if is_in_main and (user is None or user.id != grant.subject):
             raise InvalidToken("access_token_unknown")
-        return render_json(
-            UserInfo(
-                sub=grant.subject,
-                username=grant.username,
-                preferred_username=grant.username,
-                realm=grant.realm,
-                scope=grant.scope,
-                roles=parse_scope(grant.scope).roles,
-                name=user.name if user else "",
-                email=grant.username if is_in_main and "@" in grant.username else "",
-            )
-        )
+        claims = {
+            "sub": grant.subject,
+            "username": grant.username,
+            "preferred_username": grant.username,
+            "realm": grant.realm,
+            "scope": grant.scope,
+            "roles": parse_scope(grant.scope).roles,
+        }
+        email = grant.username if is_in_main and "@" in grant.username else ""
+        known = {"name": user.name if user else "", "email": email}
+        return render_json(claims | {claim: value for claim, value in known.items() if value})

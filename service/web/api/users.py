@@ -123,14 +123,11 @@ def check_change(request: Request, client: Client, old: User | None, new: User |
     Clauses: RFC 9110 §13.1.1, §13.1.2, §14.4
     """
     check_managed_roles(client, [role for user in (old, new) if user is not None for role in user.roles])
-    if_match, if_none_match = (
-        [value.strip(" \t") for value in list_header_values(request.scope, name)]
-        for name in (b"if-match", b"if-none-match")
-    )
-    is_known = all(values in ([], ["*"]) for values in (if_match, if_none_match))
+    if_match, if_none_match = (list_header_values(request.scope, name) for name in (b"if-match", b"if-none-match"))
+    is_known = all([each.strip(" \t") for each in values] in ([], ["*"]) for values in (if_match, if_none_match))
     if not is_known or list_header_values(request.scope, b"content-range"):
         raise InvalidRequest("condition_malformed")
-    if (if_match and old is None) or (if_none_match and old is not None):
+    if if_match if old is None else if_none_match:
         raise InvalidRequest("condition_false", status=412)
 
 

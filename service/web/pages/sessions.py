@@ -107,7 +107,7 @@ class SessionsPages(PageSteps):
         if family is not None and family.user_digest == session.identity.digest:
             client_id = family.client_id
             if await self.families.end(shard, digest, client_id=client_id, reason="signed_out_there") is not None:
-                _record(request, "session_ended", session, client_id=client_id, family=digest)
+                record_user_event(request, "session_ended", session.record, client_id=client_id, family=digest)
         return self.pages.redirect("/sessions/")
 
     async def end_browser(self, request: Request) -> Response:
@@ -116,7 +116,7 @@ class SessionsPages(PageSteps):
         digest = fields.get("browser", "")
         is_ended = await self.browser_sessions.end_of_user(session.identity, digest)
         if is_ended:
-            _record(request, "signed_out", session)
+            record_user_event(request, "signed_out", session.record)
         if is_ended and digest == session.name.digest:
             return self._redirect_to_login(request, "signed_out_here")
         return self.pages.redirect("/sessions/")
@@ -131,14 +131,14 @@ class SessionsPages(PageSteps):
         await self.revocations.revoke_all(
             name.shard, session.identity.digest, kept_browser=name.digest, reason="signed_out_everywhere"
         )
-        _record(request, "revoke_all", session, reason="sessions_page")
+        record_user_event(request, "revoke_all", session.record, reason="sessions_page")
         return self._redirect_to_login(request, "signed_out_everywhere")
 
     async def sign_out(self, request: Request) -> Response:
         """End the session of this browser only. The sessions of applications continue."""
         _, session = await self._read_form(request)
         await self.browser_sessions.end(session.name)
-        _record(request, "signed_out", session)
+        record_user_event(request, "signed_out", session.record)
         return self._redirect_to_login(request, "signed_out_here")
 
     def _redirect_to_login(self, request: Request, notice: Notice) -> Response:
@@ -231,10 +231,6 @@ class SessionsPages(PageSteps):
             "since": _to_datetime(family.created_ms),
             "last_used": _to_datetime(family.used_ms),
         }
-
-
-def _record(request: Request, event: str, session: BrowserSession, **fields: Any) -> None:
-    record_user_event(request, event, session.record, **fields)
 
 
 def _show_browser(digest: str, record: BrowserSessionRecord, session: BrowserSession) -> dict[str, Any]:

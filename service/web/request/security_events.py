@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from service.observability.audit import log_event, stream_event
+from service.observability.audit import log_event, name_user, stream_event
 from service.protocol import errors
 from service.web.request.client_address import get_peer
 from service.web.request.state import CLIENT_ID, EVENT
@@ -38,7 +38,7 @@ def record_request_event(request: Request, event: str, **fields: Any) -> None:
 
 
 def record_user_event(request: Request, event: str, user: errors.NamedUser, **fields: Any) -> None:
-    record_request_event(request, event, username=user.username, realm=user.realm, sub=user.subject, **fields)
+    record_request_event(request, event, **name_user(user), **fields)
 
 
 @contextmanager
@@ -56,8 +56,8 @@ def recording_login(
         reason, found = error.reason, error.user or user
         if reason in _REFUSED_FOR_NOW or not isinstance(error, errors.TemporarilyUnavailable):
             event = "login_throttled" if reason in _THROTTLED else "login_failed"
-            names = {"username": found.username, "sub": found.subject} if found else {}
-            record_request_event(request, event, client_id=client_id, realm=realm, reason=reason, **names)
+            named = name_user(found) if found else {"realm": realm}
+            record_request_event(request, event, client_id=client_id, reason=reason, **named)
         raise
 
 
