@@ -16,7 +16,7 @@ from service.config.settings import load_settings
 from service.protocol.user import identify_user
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.durable_writes import RESERVE_SECONDS
-from service.store.keys import user_key
+from service.store.keys import id_key, user_key
 from service.worker import Worker
 from tests.conftest import environment_of, http_client_for, make_code, running_lifespan
 from tests.support.clients_and_users import (
@@ -85,7 +85,7 @@ def read_name(server: RedisServer, username: str) -> str | None:
     """Return the name in the record of a user of realm main, or None if there is no record."""
     with server.connect() as client:
         record = client.hget(user_key(identify_user("main", username)), "record")
-    return None if record is None else str(json.loads(str(record))["name"])
+    return None if record is None else str(json.loads(str(record)).get("name", ""))
 
 
 async def confirm(worker: Worker) -> None:
@@ -182,6 +182,22 @@ async def test_answered_change_of_a_user_is_at_the_replica(master: RedisServer, 
                 assert_error(await put_user(http, BOB.username, {"name": "Robert"}), 503, "temporarily_unavailable")
         assert (await put_user(http, BOB.username, {"name": "Robert"})).status_code == 200
         assert read_name(replica, BOB.username) == "Robert"
+
+
+@pytest.mark.clause("decided-durability")
+async def test_answered_rename_is_at_the_replica(master: RedisServer, replica: RedisServer) -> None:
+    """A failover brings back neither the former name nor a session."""
+    bob, body = identify_user("main", BOB.username), {"username": "robert@example.com"}
+    async with service_on(master, "replica") as (worker, http):
+        tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker, BOB), PHONE_CALLBACK)))
+        with replica.frozen():
+            for _ in range(2):
+                assert_error(await put_user(http, BOB.username, body), 503, "temporarily_unavailable")
+        assert (await put_user(http, BOB.username, body)).status_code == 200
+        assert [read_name(replica, name) for name in (BOB.username, body["username"])] == [None, "Bob"]
+        assert not knows(replica, tokens)
+        with replica.connect() as client:
+            assert client.get(id_key(bob.digest)) == identify_user("main", body["username"]).digest
 
 
 @pytest.mark.clause("decided-durability")
