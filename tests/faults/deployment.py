@@ -12,7 +12,7 @@ import redis
 from service.config.settings import load_settings
 from service.crypto.keyring import Keyring, make_access_token, make_first_refresh_token
 from service.protocol.client import Client
-from service.protocol.user import User, identify_user
+from service.protocol.user import User
 from service.store.client import load_script
 from service.store.keys import ended_key, family_key
 from service.store.records import FamilyRecord, parse_family
