@@ -70,7 +70,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "password_missing": "There is no such user, and a new user needs a password or a password_hash.",
     "condition_malformed": "If-Match and If-None-Match must be *, each once, and Content-Range is not supported.",
     "user_taken": "Another user has this {name}.",
-    "user_missing": "There is no user of this name who could get another one.",
+    "user_missing": "There is no user of this name to rename.",
     "condition_false": "The user exists, which If-None-Match excludes, or does not exist, which If-Match excludes.",
     "sub_id_malformed": "The JSON object must have a sub_id, an object of the format opaque with id, iss_sub with iss "
     "and sub, or email with email; all of these are texts that are not empty.",
