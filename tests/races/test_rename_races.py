@@ -31,6 +31,8 @@ from tests.support.clients_and_users import (
     is_live as is_access_live,
 )
 
+pytestmark = pytest.mark.clause("decided-user-ids", "decided-user-renames")
+
 CONTENDERS = 50
 LOGINS = 8
 PASSWORD = "a password of all"

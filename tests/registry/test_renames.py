@@ -23,7 +23,7 @@ from tests.support.logins import login_of
 NAME = "robert@example.com"
 OLD, NEW = identify_user("main", BOB.username), identify_user("main", NAME)
 
-pytestmark = pytest.mark.usefixtures("registry")
+pytestmark = [pytest.mark.usefixtures("registry"), pytest.mark.clause("decided-user-renames")]
 
 
 def make_editor(connection: StoreClient) -> RegistryEditor:

@@ -21,6 +21,8 @@ from tests.store.interruptions import is_broken_off
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import BOB
 
+pytestmark = pytest.mark.clause("decided-user-ids")
+
 KIM, LEE = identify_user("main", "kim"), identify_user("main", "lee")
 
 

@@ -27,6 +27,8 @@ from tests.support.clients_and_users import (
     verify,
 )
 
+pytestmark = pytest.mark.clause("decided-user-ids", "decided-user-renames")
+
 EVE = UserCredentials("eve@example.com", "a password of Eve's")
 SIGN_UP = {"password": EVE.password, "roles": ["enduser"]}
 ROBERT = UserCredentials("robert@example.com", BOB.password)
