@@ -27,6 +27,7 @@ from service.worker import Worker
 from tests.admin.conftest import Admin, type_in
 from tests.conftest import SECRET_KEY, AnyRedis, Clock, MakeSettings, http_client_for, running_lifespan
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
+from tests.support.servers import RedisServer
 from tests.support.waiting import MAX_WAIT_SECONDS
 from tests.support.weak_hashes import BCRYPT_HASH, WEAKER_HASH
 
@@ -453,3 +454,12 @@ async def test_change_without_event_still_holds(admin: Admin, store: redis.Redis
 
     assert answer.status == 0
     assert "events_lost" in answer.aside
+
+
+@pytest.mark.single_server
+@pytest.mark.usefixtures("store")
+def test_an_account_for_events_reads_those_of_a_user(environment: dict[str, str], redis_server: RedisServer) -> None:
+    """It may not read the user's record, which has the id."""
+    restricted = environment | {"REDIS_URL": redis_server.url_of("events")}
+
+    assert type_in("events", "--user", ALICE.username, environment=restricted).status == 0

@@ -12,7 +12,7 @@ import redis
 from service.config.settings import load_settings
 from service.crypto.keyring import Keyring, make_access_token, make_first_refresh_token
 from service.protocol.client import Client
-from service.protocol.user import User
+from service.protocol.user import User, identify_user
 from service.store.client import load_script
 from service.store.keys import ended_key, family_key
 from service.store.records import FamilyRecord, parse_family
@@ -169,7 +169,7 @@ async def start_session(worker: Worker, user: User, client_id: str = "phone-app"
 
 async def start_sessions(worker: Worker, username: str, count: int, client_id: str = "phone-app") -> list[Session]:
     """Start sessions of a user without a record, as a login does."""
-    user = User(realm="main", username=username, id=f"id-of-{username}")
+    user = User(realm="main", username=username, id=identify_user("main", username).digest)
 
     sessions: list[Session] = []
     while len(sessions) < count:

@@ -95,7 +95,7 @@ async def test_live_token_is_cached_after_two_reads(
 
     assert reads == [2]
     assert first is not None
-    assert (first.subject, first.username, first.realm) == (f"id-of-{CAROL.username}", CAROL.username, "main")
+    assert (first.subject, first.username, first.realm) == (CAROL.digest, CAROL.username, "main")
     assert first.scope == "realm:main role:enduser"
 
 

@@ -57,9 +57,10 @@ async def events(
     and `id` identify an event.
     """
     stream = context.event_stream
-    user = await context.registry.users.find(identify_user(MAIN_REALM, username or ""))
     names = {username, normalize_username(username)} if username else set()
-    names |= {user.id} if user else set()  # the user's events have it under a former name, too
+    with suppress(StoreUnavailable):  # an account that reads events only may read no users
+        user = await context.registry.users.find(identify_user(MAIN_REALM, username)) if username else None
+        names |= {user.id} if user else set()  # the user's events have it under a former name, too
     wanted = partial(_is_about, names=names, client_id=client_id or "")
     since_ms = since if since >= 0 else since + await context.redis.read_clock_ms()
     latest = await stream.read_latest(2 * MAX_EVENTS)
