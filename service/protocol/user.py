@@ -67,8 +67,7 @@ def identify_user(realm: str, username: str) -> UserIdentity:
     """Return the identity for a realm and a user name, which in realm main may be as it was typed."""
     name = normalize_username(username) if realm == MAIN_REALM else username
     digest = hashlib.sha256(f"user\n{realm}\n{name}".encode()).digest()
-    text = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
-    return UserIdentity(realm, name, text, digest[:2].hex()[:3])
+    return UserIdentity(realm, name, urlsafe_b64encode(digest[:16]).decode().rstrip("="), digest[:2].hex()[:3])
 
 
 def is_username(text: str) -> bool:

@@ -160,13 +160,15 @@ async def _look_at_keys(context: AdminContext, advance: Advance) -> list[Finding
 async def _look_at_ids(context: AdminContext) -> AsyncIterator[Finding]:
     """Report keys of ids that lead to no user, and write missing ones. Under the lock, suspects are looked at again."""
     ids, strays, written = context.registry.ids, list[str](), 0
-    for kind in ("id", "user"):
-        async for keys in context.redis.scan(f"{kind}:{{*}}:*"):
-            if await (ids.list_strays(keys) if kind == "id" else ids.list_missing(keys)):
-                async with context.registry.make_lock():
-                    strays += await ids.list_strays(keys) if kind == "id" else []
-                    missing = await ids.list_missing(keys) if kind == "user" else []
-                    written += len(missing) - len(await ids.claim(missing))
+    async for keys in context.redis.scan("id:{*}:*"):
+        if await ids.list_strays(keys):
+            async with context.registry.make_lock():
+                strays += await ids.list_strays(keys)
+    async for keys in context.redis.scan("user:{*}:*"):
+        if await ids.list_missing(keys):
+            async with context.registry.make_lock():
+                missing = await ids.list_missing(keys)
+                written += len(missing) - len(await ids.claim(missing))
     some = ", ".join(strays[:5])
     of_strays = f"{len(strays)} lead to no user, so a new user may take them: {some}. An interrupted change left them"
     of_missing = f"{written} did not lead to their users, because Redis lost a write. They lead there again"

@@ -73,8 +73,7 @@ class UserIds:
             )
             lost = [claim for claim, answer in zip(part, answers, strict=True) if answer is None]
             taken = await self.map_taken(lost)
-            free = [claim for claim in lost if claim[0] not in taken]
-            await self._redis.write_many([("SET", id_key(user_id), identity.digest) for user_id, identity in free])
+            await self._redis.write_many([("SET", id_key(uid), user.digest) for uid, user in lost if uid not in taken])
             if taken:
                 return taken
         return {}
