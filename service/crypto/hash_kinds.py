@@ -78,6 +78,13 @@ _KINDS: Final[dict[str, tuple[str, Callable[..., tuple[int, float]]]]] = {
     "django_bcrypt_sha256": (rf"bcrypt_sha256\${_BCRYPT}", _weigh_bcrypt),
 }
 
+# Only these words of a hash are told, because the text may be a password by mistake.
+_HEAD: Final = re.compile(
+    r"\$?(?:argon2(?:id?|d)?|bcrypt(?:_sha256)?|2[abxy]?|pbkdf2(?:[-_]sha(?:1|256|512))?|(?:fb|gost-|y)?s?crypt|wp|apr1"
+    r"|md5|sha1|[156HPSy])\$|\{(?:argon2|pbkdf2|s?crypt|bcrypt|noop|s?(?:md5|sha(?:-?[0-9]{3})?))\}",
+    re.IGNORECASE,
+)
+
 
 def find_hash_cost(text: str) -> HashCost | None:
     """Return the cost of a check of this hash, or None if the hash is incomplete or of no known kind."""
@@ -95,7 +102,9 @@ def find_hash_mistake(text: str) -> str | None:
     """
     cost = find_hash_cost(text)
     if cost is None:
-        return "expected a complete hash of argon2, bcrypt, PBKDF2 or scrypt, in a form that docs/seed-file.md names"
+        head = _HEAD.match(text)
+        found = f"begins with {head[0]}, which is not accepted or not complete; " if head else ""
+        return f"{found}expected a hash of argon2, bcrypt, PBKDF2 or scrypt, in a form that docs/seed-file.md names"
     if not cost.work:
         return "has too little memory for its lanes; expected 8 KiB for each"
     if cost.memory_kib > MAX_MEMORY_KIB:

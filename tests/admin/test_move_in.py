@@ -1,10 +1,11 @@
-"""The programs and commands of docs/move-in.md do what the page says."""
+"""The scripts of examples/move_in move users in, and the programs of docs/move-in.md do what the page says."""
 
+import json
 import re
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Final
 
 import httpx2
 import pytest
@@ -15,44 +16,88 @@ from tests.support.clients_and_users import PHONE_APP, UserCredentials
 from tests.support.servers import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "move-in.md").read_text()
-EXPORT, FIND_OLD_HASHES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+FIND_OLD_HASHES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[-1]
 CAROL = UserCredentials("carol@example.com", "carol's own password")
-DAVE = UserCredentials("dave@example.com", "dave's own password")
+
+EXPORTS: Final = {
+    # Django 5.2 wrote it: `manage.py dumpdata auth.user`, of users with each of its hashers, at low costs.
+    "django": (
+        {
+            "pbkdf2-sha256@example.com": "the password of pbkdf2_sha256",
+            "pbkdf2-sha1@example.com": "the password of pbkdf2_sha1",
+            "argon2@example.com": "the password of argon2",
+            "bcrypt-sha256@example.com": "the password of bcrypt_sha256",
+            "bcrypt@example.com": "the password of bcrypt",
+            "scrypt@example.com": "the password of scrypt",
+        },
+        "left out: md5@example.com: the hash is md5$\n"
+        "left out: unusable@example.com: no password\n"
+        "left out: 10: no address\n",
+        ("argon2@example.com", "3", "Zoë Example"),
+    ),
+    # In the form of `kc.sh export --users realm_file`. Keycloak made the first three hashes.
+    "keycloak": (
+        {
+            "argon2@example.com": "password",
+            "pbkdf2-sha256@example.com": "admin",
+            "pbkdf2-sha512@example.com": "password",
+            "by-name": "the password of by-name",
+        },
+        "left out: federated@example.com: no password\nleft out: bcrypt@example.com: the hash is bcrypt\n",
+        ("argon2@example.com", "523b7841-839d-454e-b990-29b404f18db9", "Zoë Example"),
+    ),
+}
+"""For each system its passwords by user names, what its script tells, and a user's name, id and full name."""
 
 
-def run(folder: Path, *command: str, typed: str = "") -> str:
-    return subprocess.run(command, cwd=folder, input=typed, text=True, check=True, capture_output=True).stdout
+def run(*command: str, typed: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *command], input=typed, text=True, check=True, capture_output=True)
 
 
-@pytest.fixture
-def accounts(tmp_path: Path) -> sqlite3.Connection:
-    """The table of another system: a user, a disabled one, and one without a password."""
-    accounts = sqlite3.connect(tmp_path / "db.sqlite3", isolation_level=None)
-    accounts.execute("CREATE TABLE auth_user (id, email, password, first_name, last_name, is_active)")
-    hashes = [hash_password(person.password) for person in (CAROL, DAVE)]
-    rows = [
-        (41, CAROL.username, hashes[0], "Carol", "", 1),
-        (42, DAVE.username, hashes[1], "", "", 0),
-        (43, "eve", "!x", "", "", 1),
-    ]
-    accounts.executemany("INSERT INTO auth_user VALUES (?, ?, ?, ?, ?, ?)", rows)
-    return accounts
+def export(system: str, typed: str, file: Path) -> str:
+    """Write the file to import. Returns what the script tells of accounts that it leaves out."""
+    done = run(str(CHECKOUT / "examples" / "move_in" / f"from_{system}.py"), typed=typed)
+    file.write_text(done.stdout)
+    return done.stderr
+
+
+@pytest.mark.clause("decided-user-import", "decided-foreign-hashes")
+@pytest.mark.parametrize("system", EXPORTS)
+async def test_exported_users_log_in_and_keep_their_ids(
+    admin: Admin, http: httpx2.AsyncClient, tmp_path: Path, system: str
+) -> None:
+    passwords, left_out, (username, user_id, name) = EXPORTS[system]
+    file, exported = tmp_path / "users.jsonl", Path(__file__).parent / "exports" / f"{system}.json"
+
+    told = export(system, exported.read_text(), file)
+    imported = await admin("user", "import", str(file), "--json")
+
+    assert (told, imported.json["added"]) == (left_out, len(passwords) + 1)
+    for user, password in passwords.items():
+        assert (await PHONE_APP.log_in(http, UserCredentials(user, password))).status_code == 200, user
+    inactive = UserCredentials("inactive@example.com", "the password of inactive")
+    assert (await PHONE_APP.log_in(http, inactive)).status_code == 400
+    shown = (await admin("user", "show", username, "--json")).json
+    assert (shown["id"], shown["name"], shown["roles"]) == (user_id, name, ["enduser"])
+    assert (await admin("user", "show", inactive.username, "--json")).json["disabled"]
 
 
 @pytest.mark.clause("decided-user-import")
-async def test_exported_users_move_in_and_only_changes_follow(
-    admin: Admin, http: httpx2.AsyncClient, accounts: sqlite3.Connection, tmp_path: Path
-) -> None:
-    def export(name: str) -> str:
-        (tmp_path / name).write_text(run(tmp_path, sys.executable, "-c", EXPORT))
-        return str(tmp_path / name)
+async def test_only_changes_follow_a_second_export(admin: Admin, tmp_path: Path) -> None:
+    def account(pk: int, **fields: Any) -> dict[str, Any]:
+        password = hash_password(CAROL.password).removeprefix("$")
+        every = {"password": f"argon2${password}", "is_active": True, "first_name": "", "last_name": ""}
+        return {"model": "auth.user", "pk": pk, "fields": every | fields}
 
-    first = await admin("user", "import", export("users.jsonl"), "--json")
-    statuses = [(await PHONE_APP.log_in(http, person)).status_code for person in (CAROL, DAVE)]
-    accounts.execute("UPDATE auth_user SET is_active = 1, last_name = 'Example' WHERE first_name = 'Carol'")
-    second = await admin("user", "import", export("users-today.jsonl"), "--json")
+    accounts = [account(1, email=CAROL.username, first_name="Carol"), account(2, email="dave@example.com")]
+    file = tmp_path / "users.jsonl"
+    export("django", json.dumps(accounts), file)
+    await admin("user", "import", str(file))
+    accounts[0]["fields"]["last_name"] = "Example"
+    export("django", json.dumps(accounts), file)
 
-    assert (first.json["added"], statuses) == (2, [200, 400])
+    second = await admin("user", "import", str(file), "--json")
+
     assert second.json == {"added": 0, "updated": 1, "unchanged": 1, "sessions_ended": 0}
     shown = (await admin("user", "show", CAROL.username, "--json")).json
     assert (shown["name"], shown["id"]) == ("Carol Example", "41")
@@ -67,7 +112,7 @@ async def test_users_with_old_hashes_are_found_and_disabled(
     await admin("user", "import", str(users))
 
     exported = (await admin("export")).output
-    disable.write_text(run(tmp_path, sys.executable, "-c", FIND_OLD_HASHES, typed=exported))
+    disable.write_text(run("-c", FIND_OLD_HASHES, typed=exported).stdout)
 
     assert (await admin("user", "import", str(disable), "--json")).json["updated"] == 1
     assert (await PHONE_APP.log_in(http, CAROL)).status_code == 400

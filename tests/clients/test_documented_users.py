@@ -1,4 +1,4 @@
-"""The block of docs/users.md, as it is in the page but for the address of the service."""
+"""The blocks of docs/users.md and docs/move-in.md, as they are in the pages but for the address of the service."""
 
 import json
 import re
@@ -20,12 +20,16 @@ NEW = UserCredentials(ERIN.username, "another password of Erin's")
 RENAMED = UserCredentials("erin/3@example.org", NEW.password)
 
 
+def read_blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs" / page).read_text(), re.DOTALL)
+
+
 @pytest.mark.clause("decided-managed-users", "decided-managed-users-changes")
 async def test_block_signs_up_resets_renames_and_deletes(
     redis_server: RedisServer, store: redis.Redis, tmp_path: Path
 ) -> None:
     environment = environment_of(redis_server, TOKEN_SERVICE_SEED_FILE=str(CHECKOUT / "examples" / "seed.yaml"))
-    (block,) = re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs" / "users.md").read_text(), re.DOTALL)
+    (block,) = read_blocks("users.md")
     program = tmp_path / "block.py"
     with running_service(tmp_path, environment) as service:
         program.write_text(block.replace("http://127.0.0.1:8000", service.url))
@@ -60,3 +64,20 @@ async def test_block_signs_up_resets_renames_and_deletes(
             assert (await PHONE_APP.log_in(http, RENAMED)).status_code == 400
             odd = await http.put("/oauth2/v1/users/zo%EB", json={}, auth=("back-office", "back-office-secret"))
             assert (odd.status_code, "percent-encoded segment in UTF-8" in odd.text) == (400, True)
+
+
+@pytest.mark.clause("decided-managed-users", "decided-foreign-hashes")
+async def test_holder_of_a_short_password_moves_at_the_old_login(
+    redis_server: RedisServer, store: redis.Redis, tmp_path: Path
+) -> None:
+    environment = environment_of(redis_server, TOKEN_SERVICE_SEED_FILE=str(CHECKOUT / "examples" / "seed.yaml"))
+    program, holder = tmp_path / "block.py", UserCredentials("holder@example.com", "abc123")
+    with running_service(tmp_path, environment) as service:
+        blocks = read_blocks("users.md")[0] + read_blocks("move-in.md")[0]
+        program.write_text(blocks.replace("http://127.0.0.1:8000", service.url))
+        old_page = runpy.run_path(str(program))
+        old_page["move"](holder.username, holder.password, "4711")
+        async with httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http:
+            tokens = tokens_of(await PHONE_APP.log_in(http, holder))
+            old_page["move"](holder.username, holder.password, "4711")
+            assert (await GATEWAY.introspect(http, tokens["access_token"])).json()["sub"] == "4711"

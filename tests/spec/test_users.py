@@ -248,7 +248,7 @@ async def test_any_other_condition_is_refused(
         (SIGN_UP | {"x" * 60_000: 1}, "Malformed user: xxx"),
         ({"password": 5}, "Malformed user: password: Expected "),
         ({"password": "short"}, "Malformed user: password: expected 8 to 1024 characters in one line."),
-        ({"password_hash": "$argon2id$"}, "Malformed user: password_hash: expected "),
+        ({"password_hash": "$argon2id$"}, "Malformed user: password_hash: begins with $argon2id$, "),
         (SIGN_UP | {"password_hash": "x"}, "Malformed user: password_hash: expected password or password_hash"),
         (SIGN_UP | {"roles": "enduser"}, "Malformed user: roles: Expected "),
         (SIGN_UP | {"roles": ["enduser", "king"]}, "Malformed user: roles[1]: expected one of enduser, "),

@@ -18,7 +18,7 @@ FOREIGN_HASHES: Final = {
     ),
     # The default of the users that Laravel's own factory made until Laravel 10, by Hash::make of PHP's bcrypt.
     "Laravel": ForeignHash("$2y$10$92IXUNpkjO0rOQ5byMi.Ye4oKoEa3Ro9llC/.og/at2.uheWG/igi", "password"),
-    # Made by Keycloak 24 with its default, and converted as docs/seed-file.md tells.
+    # Made by Keycloak 24 with its default, and converted as examples/move_in does.
     "Keycloak": ForeignHash(
         "$pbkdf2-sha512$210000$JaBKqx57IIB/dLDTpWBu.Q$5IL4kCCyOerhaEHfdK1BbjYxO6HitYLRtJOxwD8MUZH5wCgc1edmf35rWiP9sRxE"
         "wnQDstxch8twKh08Usi1fQ",
@@ -34,18 +34,3 @@ FOREIGN_HASHES: Final = {
         "passwordPASSWORDpassword",
     ),
 }
-
-# Exported by Keycloak: by an old one whose derived key has 64 bytes, and by a newer one with its default.
-KEYCLOAK_CREDENTIALS: Final = {
-    "admin": {
-        "secretData": '{"salt":"DWobczblgCRZMULJ2hVCSQ==","value":"uJj9/Yy4dcvZZpRvJP1YWDT/MZEIKCwt1Ax4L4zhOQjpR'
-        'W71qMM0ajz7dbey/Ie7MMgiFgxOEz2I/eySvhxVOQ=="}',
-        "credentialData": '{"hashIterations":27500,"algorithm":"pbkdf2-sha256","additionalParameters":{}}',
-    },
-    "password": {
-        "secretData": '{"value":"BruFLfFkjH/8erZ26NnrbkOrWiZuQyDRCHD9o0R6Scg=","salt":"Cf9AYCE5pAbb4CKEF0GUTA=="}',
-        "credentialData": '{"hashIterations":5,"algorithm":"argon2","additionalParameters":{"hashLength":["32"],'
-        '"memory":["7168"],"type":["id"],"version":["1.3"],"parallelism":["1"]}}',
-    },
-}
-"""Credentials by their passwords."""
