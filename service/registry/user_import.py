@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from service.crypto.hash_kinds import digest_hash
 from service.observability.audit import record_event
 from service.protocol.parameters import parse_json
-from service.protocol.user import User, UserIdentity, UserNarrowing, find_user_narrowing
+from service.protocol.user import MAX_NAME_CHARACTERS, User, UserIdentity, UserNarrowing, find_user_narrowing
 from service.registry.editor import ChangeRefused
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.record_changes import record_change
@@ -79,9 +79,11 @@ class UserImport:
                 # The hash of a digest has 64 bits, and takes a third of the memory of the digest.
                 first = first_lines.setdefault(hash(change.identity.digest), number)
                 if first != number:
-                    mistakes[f"line {number}: username"] = f"is already named in line {first}"
+                    mistakes[f"{_name_line(number, change.entry.username)}: username"] = (
+                        f"is already named in line {first}"
+                    )
                 if change.entry.id and (first := first_ids.setdefault(hash(change.entry.id), number)) != number:
-                    mistakes[f"line {number}: id"] = f"is already given in line {first}"
+                    mistakes[f"{_name_line(number, change.entry.username)}: id"] = f"is already given in line {first}"
             await self._check_batch(batch, mistakes)
             self.total += len(batch)
             on_progress(self.total)
@@ -95,17 +97,18 @@ class UserImport:
         """Note what new users lack, ids that other users have, and ids that would change."""
         looked_up = [(number, change) for number, change in batch if change.entry.id or not change.names_password]
         users = await self._registry.users.find_many([change.identity for _, change in looked_up])
-        new = dict[str, tuple[int, UserIdentity]]()
+        new = dict[str, tuple[str, UserIdentity]]()
         for (number, change), user in zip(looked_up, users, strict=True):
+            place = _name_line(number, change.entry.username)
             if user is None and not change.names_password:
-                mistakes[f"line {number}: password"] = "is missing (or password_hash); the user is new"
+                mistakes[f"{place}: password"] = "is missing (or password_hash); the user is new"
             if change.changes_id(user):
-                mistakes[f"line {number}: id"] = "is not the one that the user has; an id never changes"
+                mistakes[f"{place}: id"] = "is not the one that the user has; an id never changes"
             if user is None and change.entry.id:
-                new[change.entry.id] = number, change.identity
+                new[change.entry.id] = place, change.identity
         claims = [(user_id, identity) for user_id, (_, identity) in new.items()]
         for user_id, holder in (await self._registry.ids.map_taken(claims)).items():
-            mistakes[f"line {new[user_id][0]}: id"] = f"is that of the user {holder}"
+            mistakes[f"{new[user_id][0]}: id"] = f"is that of the user {holder}"
 
     async def apply(self, on_progress: Callable[[int, int], object], *, actor: str) -> dict[str, int]:
         """Add and update the users, and return their numbers by what was done.
@@ -169,7 +172,7 @@ class UserImport:
         """Yield each line without mistakes. Blank lines are skipped. Nothing is read after a line that is too long, or
         after MAX_MISTAKES.
 
-        No mistake quotes a line, which may have a password.
+        No mistake quotes more of a line than the user name, because it may have a password.
         """
         self._file.seek(0)
         for number, text in enumerate(iter(partial(self._file.readline, MAX_LINE_BYTES + 1), b""), 1):
@@ -184,7 +187,9 @@ class UserImport:
             if not text.strip():
                 continue
             try:
-                change = read_user_change(parse_json(text, dict), f"{place}: ", mistakes, self._min_password_characters)
+                tree = parse_json(text, dict)
+                place = _name_line(number, tree.get("username"))
+                change = read_user_change(tree, f"{place}: ", mistakes, self._min_password_characters)
             except (ValueError, RecursionError) as error:
                 mistakes[place] = f"expected a JSON object in UTF-8: {error}"
                 continue
@@ -204,14 +209,21 @@ class UserImport:
         hashes |= zip(secrets, await keep_or_hash_all(secrets.values(), threads), strict=True)
         planned = []
         for (number, change), old in zip(lines, olds, strict=True):
+            place = _name_line(number, change.entry.username)
             if old is None and not change.names_password:
-                raise ChangeRefused(f"line {number}: the user was deleted during the import; repeat the import")
+                raise ChangeRefused(f"{place}: the user was deleted during the import; repeat the import")
             if change.changes_id(old):
-                raise ChangeRefused(f"line {number}: the user was replaced during the import; repeat the import")
+                raise ChangeRefused(f"{place}: the user was replaced during the import; repeat the import")
             new = _remember_hash(old, change.apply(old, hashes.get(number)), change.entry.password_hash)
             if new != old:
                 planned.append((change.identity, old, new, find_user_narrowing(old, new) if old else None))
         return planned
+
+
+def _name_line(number: int, username: object) -> str:
+    """Return the place of a line, with the user name if it is a text that a user may have as a name."""
+    is_name = isinstance(username, str) and 0 < len(username) <= MAX_NAME_CHARACTERS
+    return f"line {number} ({username})" if is_name else f"line {number}"
 
 
 def _remember_hash(old: User | None, new: User, given_hash: str | None) -> User:
