@@ -129,6 +129,8 @@ class DrainingServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._announce_end()
         await super().shutdown(sockets)
+        if self.force_exit:  # a second SIGINT: uvicorn would cancel the application, with a traceback in the log
+            await self.lifespan.shutdown()
 
     def _announce_end(self) -> None:
         self.lifespan.state[ENDING] = True

@@ -258,6 +258,17 @@ def test_a_signal_lets_requests_finish_and_then_stops_the_store(
     assert service.store_is_gone()
 
 
+@pytest.mark.clause("decided-clean-stop")
+def test_a_second_ctrl_c_prints_no_traceback(start_ready: Start) -> None:
+    service = start_ready()
+    service.signal(signal.SIGINT)
+    wait_until(lambda: "Shutting down" in service.log.read_text())
+    service.signal(signal.SIGINT)
+    assert service.wait() == 0
+    assert "Traceback" not in service.log.read_text()
+    assert read_events(service, "Application shutdown complete.")
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_during_the_start_ends_it_cleanly(start: Start, number: signal.Signals, status: int) -> None:
     service = start("--port", "0")
