@@ -9,6 +9,7 @@ from service.store.keys import family_key, mark_key
 from service.worker import Worker
 from tests.admin.conftest import Admin, is_live
 from tests.conftest import Clock
+from tests.support.browser import SESSIONS, Browser, is_login_page
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, tokens_of
 
 
@@ -36,6 +37,29 @@ async def test_only_named_sessions_end(
     assert (event["event"], event["reason"]) == ("revoke_all_by_console", words[0].removeprefix("--"))
     assert {whose for whose, each in tokens.items() if not await is_live(http, each["access_token"])} == ended
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--user", ALICE.username), "have ended: 1. So have their access tokens, and all codes and browser sessions."),
+        (("--client", "phone-app"), "phone-app, with access tokens: 1. Browser sessions stay."),
+        (
+            ("--everything",),
+            "of all users have ended. So have their access tokens, and all codes and browser sessions.",
+        ),
+    ],
+)
+async def test_revoke_all_says_what_else_has_ended(
+    admin: Admin, http: httpx2.AsyncClient, words: tuple[str, ...], told: str
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    browser = Browser(http)
+    await browser.sign_in()
+
+    assert told in (await admin("revoke-all", *words, "--yes")).output
+    assert not await is_live(http, tokens["access_token"])
+    assert is_login_page(await browser.open(SESSIONS)) is ("Browser sessions stay" not in told)
 
 
 @pytest.mark.clause("decided-revoke-all-unreadable-record")

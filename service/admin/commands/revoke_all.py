@@ -20,6 +20,8 @@ from service.store.sessions.families import UserEnding
 MAX_COUNTED: Final = 10_000
 """The number of sessions of one user that are counted before they end."""
 
+_THE_REST: Final = "So have their access tokens, and all codes and browser sessions"
+
 
 @command(
     console,
@@ -76,7 +78,8 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
     await context.revocations.revoke_all(identity.shard, identity.digest, reason="console")
     context.record("revoke_all_by_console", **name_user(user), reason="user", count=ended)
     number = f"{ended} or more" if is_cut else ended
-    output.done(f"All sessions of {username} have ended: {number}.", username=username, realm=realm, ended=ended)
+    told = f"All sessions of {username} have ended: {number}. {_THE_REST}."
+    output.done(told, username=username, realm=realm, ended=ended)
 
 
 async def _revoke_client(context: AdminContext, output: Output, client_id: str) -> None:
@@ -86,7 +89,8 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
     with output.progress("Scanning all sessions"):
         ended = await context.session_scan.end_sessions([client_id], lambda _: "console")
     context.record("revoke_all_by_console", client_id=client_id, reason="client", count=ended)
-    output.done(f"Ended all sessions and codes of {client_id}: {ended}.", client_id=client_id, ended=ended)
+    told = f"Ended all sessions and codes of {client_id}, with access tokens: {ended}. Browser sessions stay."
+    output.done(told, client_id=client_id, ended=ended)
 
 
 async def _revoke_everybody(context: AdminContext, output: Output, before_ms: int | None) -> None:
@@ -123,4 +127,5 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
             issued_before = "" if before_ms is None else format_time(before_ms)
             reason = "issued_before" if issued_before else "everything"
             context.record("revoke_all_by_console", reason=reason, issued_before=issued_before, count=users)
-    output.done(f"All sessions{before} of all users have ended. Affected users: {users}.", users=users)
+    told = f"All sessions{before} of all users have ended. {_THE_REST}{before}. Affected users: {users}."
+    output.done(told, users=users)
