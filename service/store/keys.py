@@ -65,25 +65,26 @@ from service.protocol.user import UserIdentity
 REGISTRY_SHARD: Final = "registry"
 
 LASTING_KINDS: Final = frozenset(
-    {
-        "user",
-        "id",
-        "seed",
-        "client",
-        "realm",
-        "origin",
-        "pending_scans",
-        "pending_realm_scans",
-        "pending_revocations",
-        "secret_keys",
-    }
+    {"user", "id", "seed", "client", "realm", "origin", "secret_keys"}
+    | {"pending_scans", "pending_realm_scans", "pending_revocations"}
 )
-"""The kinds of keys that have no time to live. Keys of all other kinds expire."""
+"""The kinds of keys that have no time to live."""
+
+EXPIRING_KINDS: Final = frozenset(
+    {"access", "family", "ended", "code", "redeemed", "external", "logout", "browser", "consent", "index", "revoked"}
+    | {"mark", "login", "address", "lease", "lock", "probe", "fence", "events"}
+)
+_KINDS: Final = LASTING_KINDS | EXPIRING_KINDS
 
 
 def get_kind(key: str) -> str:
     """Return the kind of a key, which is its first word: access, family, index, …"""
     return key.partition(":")[0]
+
+
+def is_foreign_key(key: str) -> bool:
+    """Return True if another program wrote this key. Each key of the service has a known kind and a hash tag."""
+    return "{" not in key or get_kind(key) not in _KINDS
 
 
 def fence_key(shard: str) -> str:

@@ -291,6 +291,16 @@ class TestDoctor:
         found = await self.read_findings(admin)
 
         assert found["trouble", "keys"].endswith("which family should have: family:{000}:stray")
+        assert ("warning", "keys") not in found
+
+    async def test_doctor_tells_keys_of_other_programs_apart(self, admin: Admin, store: redis.Redis) -> None:
+        store.set("user:7", "x")
+        store.set("cart:{7}", "x", ex=3600)
+
+        found = await self.read_findings(admin)
+
+        assert {"user:7", "cart:{7}"} == set(found["warning", "keys"].partition(": ")[2].split(", "))
+        assert ("trouble", "keys") not in found
 
     @pytest.mark.parametrize(
         ("variables", "level", "subject"),

@@ -25,7 +25,7 @@ from service.realms.provider.http_client import HttpClient
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.url import Durability
 from service.registry.warnings import FOREIGN_KEY, list_client_warnings
-from service.store.reports.key_statistics import list_keys_without_ttl
+from service.store.reports.key_statistics import list_odd_keys
 from service.store.reports.readiness import find_obstacle, find_write_obstacle
 from service.system.process import count_usable_cores, find_memory_limit
 
@@ -148,9 +148,12 @@ async def _look_at_slots(context: AdminContext) -> list[Finding]:
 
 
 async def _look_at_keys(context: AdminContext, advance: Advance) -> list[Finding]:
-    endless = await list_keys_without_ttl(context.redis, advance)
+    endless, foreign = await list_odd_keys(context.redis, advance)
     says = "without a time to live, which {} should have: {}"
     found = [Finding("trouble", "keys", says.format(kind, ", ".join(keys))) for kind, keys in sorted(endless.items())]
+    if foreign:
+        says = f"of other programs, which share the memory of this Redis: {', '.join(foreign)}"
+        found.append(Finding("warning", "keys", says))
     if await context.registry.has_pending():
         late = "an interrupted change has sessions left to end; a worker or the next change ends them"
         found.append(Finding("warning", "pending revocations", late))

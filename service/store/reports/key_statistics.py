@@ -1,4 +1,4 @@
-"""Statistics about the keys in Redis: counts, sampled sizes, and keys that should expire but have no time to live.
+"""Statistics about the keys in Redis: counts, sampled sizes, keys that never expire but should, and foreign ones.
 
 Each report reads the name of every key once, in batches, on every master. That takes about a second for a few hundred
 thousand keys.
@@ -12,7 +12,7 @@ from typing import Final
 
 from service.redis_client.connection import Command
 from service.store.client import StoreClient
-from service.store.keys import LASTING_KINDS, get_kind
+from service.store.keys import EXPIRING_KINDS, get_kind, is_foreign_key
 
 _SAMPLES: Final = 200
 _EXAMPLES: Final = 5
@@ -35,19 +35,22 @@ async def count_keys(redis: StoreClient, after_batch: Callable[[int], object]) -
     return counts, {kind: await _weigh(redis, keys) for kind, keys in samples.items()}
 
 
-async def list_keys_without_ttl(redis: StoreClient, after_batch: Callable[[int], object]) -> dict[str, list[str]]:
-    """Return some keys without a time to live for each kind that should expire. Unknown kinds are included.
+async def list_odd_keys(
+    redis: StoreClient, after_batch: Callable[[int], object]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return some keys without a time to live for each kind that should expire, and some keys of other programs.
 
     `after_batch` is called with the number of keys read so far.
     """
-    endless: dict[str, list[str]] = {}
+    endless, foreign = dict[str, list[str]](), list[str]()
     async for keys in _scan(redis, after_batch):
-        mortal = [key for key in keys if get_kind(key) not in LASTING_KINDS]
+        foreign += [key for key in keys if is_foreign_key(key)][: _EXAMPLES - len(foreign)]
+        mortal = [key for key in keys if get_kind(key) in EXPIRING_KINDS and not is_foreign_key(key)]
         commands: list[Command] = [("PTTL", key) for key in mortal]
         for key, left_ms in zip(mortal, await redis.read_many(commands), strict=True):
             if left_ms == -1 and len(endless.setdefault(get_kind(key), [])) < _EXAMPLES:
                 endless[get_kind(key)].append(key)
-    return endless
+    return endless, foreign
 
 
 async def _scan(redis: StoreClient, after_batch: Callable[[int], object]) -> AsyncIterator[list[str]]:
