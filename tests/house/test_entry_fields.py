@@ -44,7 +44,3 @@ def test_every_field_has_an_option_a_check_and_a_line(
     assert [field for field in fields if field not in options | WITHOUT_OPTION.keys()] == []
     assert [field for field in fields if field not in checked | WITHOUT_CHECK.keys()] == []
     assert [field for field in fields if f"`{field}`" not in lines] == []
-
-
-def test_the_example_of_a_mistake_has_all_fields_of_a_client() -> None:
-    assert f"unknown key; known are {', '.join(ClientEntry.__struct_fields__)}\n" in MANUAL

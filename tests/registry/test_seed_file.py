@@ -63,7 +63,7 @@ def test_malformed_yaml_is_one_mistake_with_its_line(text: str, expected: str) -
 
 
 def test_keys_cannot_send_terminal_escapes() -> None:
-    (mistake, _) = mistakes('users: [{"a\\e[2J\\nb": 1, username: a}]')
+    (mistake, *_) = mistakes('users: [{"a\\e[2J\\nb": 1, username: a}]')
 
     assert mistake.startswith("users[0].a\\x1b[2J\\nb: unknown key")
 
@@ -82,7 +82,7 @@ def test_recursive_alias_is_a_mistake(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (f"{CLIENT}redirect_uri: x", "clients[0].redirect_uri: unknown key"),
+        (f"{CLIENT}redirect_uri: x", "clients[0].redirect_uri: unknown key; did you mean redirect_uris?"),
         (f"{REALM}issuer: https://a.example\n    5: x", "realms.cep.5: unknown key"),
         (f"{CLIENT}scope: ''\n    scope: ''", "clients[0].scope: this key appears twice"),
         (f"{REALM}issuer: https://a.example\n  cep: {{client_id: b}}", "realms.cep: this key appears twice"),
@@ -91,6 +91,21 @@ def test_recursive_alias_is_a_mistake(text: str) -> None:
 )
 def test_unknown_and_repeated_keys_are_mistakes(text: str, expected: str) -> None:
     assert [mistake for mistake in mistakes(text) if mistake.startswith(expected)]
+
+
+@pytest.mark.clause("decided-seed-unknown-keys")
+def test_known_keys_are_listed_once_for_keys_like_none() -> None:
+    told = mistakes("users: [{username: a, password: long enough, x: 1}, {y: 1, rolse: [enduser]}]\nuser: []")
+
+    assert told == [
+        "user: unknown key; did you mean users?",
+        "users[0].x: unknown key",
+        "known keys of a user: username, realm, id, password, password_hash, roles, name, disabled",
+        "users[1].y: unknown key",
+        "users[1].rolse: unknown key; did you mean roles?",
+        "users[1].username: is missing",
+        "users[1].password: is missing (or password_hash)",
+    ]
 
 
 @pytest.mark.parametrize(

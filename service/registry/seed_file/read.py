@@ -7,10 +7,11 @@ Clauses: SPEC §2.3, §5.5
 
 from __future__ import annotations
 
+import difflib
 import functools
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
@@ -82,7 +83,7 @@ def parse_seed(text: bytes, min_password_characters: int = MIN_PASSWORD_CHARACTE
     if not isinstance(tree, dict):
         raise BadSeed(("the file: expected a mapping with the keys realms, clients and users",))
     for name in tree.keys() - set(_SECTIONS):
-        mistakes.setdefault(str(name), f"unknown key; known are {', '.join(_SECTIONS)}")
+        _note_unknown_key(str(name), str(name), _SECTIONS, "the file", mistakes)
     realms = dict(_read_realms(tree.get("realms"), mistakes))
     clients = tuple(_read_clients(tree.get("clients"), mistakes))
     users = tuple(_read_users(tree.get("users"), realms, mistakes, min_password_characters))
@@ -102,7 +103,8 @@ def read_entry(tree: Any, entry_type: type[Entry], at: str, mistakes: Mistakes) 
     fields = {field.name: field for field in _list_fields(entry_type)}
     for name in tree:
         if name not in fields:
-            mistakes.setdefault(f"{at}{name}", f"unknown key; known are {', '.join(fields)}")
+            kind = entry_type.__name__.removesuffix("Entry").lower()
+            _note_unknown_key(f"{at}{name}", str(name), fields, f"a {kind}", mistakes)
         elif tree[name] is None:
             mistakes.setdefault(f"{at}{name}", "expected a value, not null; a field without a value is left out")
     values: dict[str, Any] = {name: "" for name, field in fields.items() if field.required}
@@ -112,6 +114,14 @@ def read_entry(tree: Any, entry_type: type[Entry], at: str, mistakes: Mistakes) 
         elif field.required:
             mistakes.setdefault(f"{at}{name}", "is missing")
     return entry_type(**values)
+
+
+def _note_unknown_key(place: str, name: str, known: Collection[str], whose: str, mistakes: Mistakes) -> None:
+    """Note the key with the known one that is like it. If there is none, all known keys are listed, but only once."""
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    mistakes.setdefault(place, f"unknown key; did you mean {nearest[0]}?" if nearest else "unknown key")
+    if not nearest:
+        mistakes.setdefault(f"known keys of {whose}", ", ".join(known))
 
 
 def _read_value(name: str, place: str, tree: Any, value_type: Any, mistakes: Mistakes) -> dict[str, Any]:
