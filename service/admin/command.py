@@ -20,7 +20,7 @@ import click
 from service import __version__
 from service.admin import commands
 from service.admin.context import AdminContext, open_context
-from service.admin.output import CommandRefused, Interrupted, Output, WrongInput, to_json
+from service.admin.output import CommandRefused, Interrupted, Output, WrongInput, is_dumb_terminal, to_json
 from service.config.reading import BadSettings
 from service.observability.logs import configure_logging
 from service.redis_client.deadline import StoreUnavailable
@@ -75,6 +75,8 @@ def console() -> None:
 
     Exit status 0: done. 1: refused, or not found. 2: wrong usage, or a bad file. 130: interrupted by Ctrl-C.
     """
+    if os.environ.get("NO_COLOR") or is_dumb_terminal():
+        click.get_current_context().color = False
     is_debugging = os.environ.get("LOG_LEVEL", "").lower() == "debug"
     configure_logging("debug" if is_debugging else "warning", "console")
     if not is_debugging:

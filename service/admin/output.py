@@ -5,6 +5,7 @@ Results go to stdout. Questions, progress and errors go to stderr.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -120,13 +121,13 @@ class Output:
     @contextmanager
     def progress(self, what: str) -> Iterator[Advance]:
         """Show what is being done, and how far it is: on a terminal at once, elsewhere every few seconds."""
-        told_at = time.monotonic()
+        told_at, is_redrawn = time.monotonic(), sys.stderr.isatty() and not is_dumb_terminal()
 
         def advance(done: int, total: int | None = None) -> None:
             nonlocal told_at
             count = f" {done} of {total}" if total else f" {done}" if done else ""
-            if sys.stderr.isatty():
-                click.echo(f"{_BACK_AND_CLEAR}{what} …{count}", nl=False, err=True)
+            if is_redrawn:
+                click.echo(f"{_BACK_AND_CLEAR}{what} …{count}", nl=False, err=True, color=True)
             elif time.monotonic() - told_at >= NOTE_SECONDS:
                 told_at = time.monotonic()
                 self.note(f"{what} …{count}")
@@ -135,8 +136,8 @@ class Output:
         try:
             yield advance
         finally:
-            if sys.stderr.isatty():
-                click.echo(_BACK_AND_CLEAR, nl=False, err=True)
+            if is_redrawn:
+                click.echo(_BACK_AND_CLEAR, nl=False, err=True, color=True)
 
 
 @contextmanager
@@ -150,6 +151,11 @@ def ending_at_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def is_dumb_terminal() -> bool:
+    """Return True if the terminal knows neither colours nor the control sequences that clear a line."""
+    return os.environ.get("TERM") == "dumb"
 
 
 def list_facts(facts: Fields) -> list[Line]:

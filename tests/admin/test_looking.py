@@ -427,11 +427,12 @@ def test_help_shows_whole_sentences(words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("words", [words for words in every_command() if words != ("hash-secret",)], ids=" ".join)
 def test_the_examples_of_a_command_can_be_parsed(words: tuple[str, ...]) -> None:
-    answer = type_in(*words, "--help", environment={})
+    answer = type_in(*words, "--help", environment={"COLUMNS": "80"})
     _, _, examples = answer.output.partition("Examples:\n")
 
+    assert max(map(len, answer.output.splitlines())) <= 80
     assert examples
-    for line in examples.splitlines():
+    for line in examples.replace("\\\n", "").splitlines():
         given = shlex.split(line.partition(" < ")[0])
         command = load_commands()[given[1]]
         rest = given[2:]

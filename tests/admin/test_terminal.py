@@ -1,6 +1,7 @@
 """The console as a process: on a terminal, under its two names, and with shell completion."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -95,6 +96,18 @@ def test_people_get_colour_and_a_question(environment: dict[str, str], registry:
     assert "end all of its sessions? [y/N]: " in screen
     assert "\x1b[36m" in table  # the headings are coloured
     assert "web-shop" in table
+
+
+@NEEDS_A_TERMINAL
+@pytest.mark.parametrize(("variables", "sequences"), [({"NO_COLOR": "1"}, {"\x1b[K"}), ({"TERM": "dumb"}, set[str]())])
+def test_a_terminal_without_colours_gets_none(
+    environment: dict[str, str], registry: None, variables: dict[str, str], sequences: set[str]
+) -> None:
+    """The line of progress is cleared, if the terminal can do that."""
+    _, screen = type_on_terminal("doctor", environment=environment | variables)
+
+    assert set(re.findall(r"\x1b\[[0-9;?]*[A-Za-z]", screen)) == sequences
+    assert "password hashes" in screen
 
 
 @NEEDS_A_TERMINAL

@@ -92,9 +92,9 @@ _PARTS: Final = (
     "create",
     params=[*_FIELDS],
     examples=(
-        'client create shop --redirect-uri https://shop.example/cb --scope "realm:main role:enduser"',
+        'client create shop --redirect-uri https://shop.example/cb \\\n      --scope "realm:main role:enduser"',
         "client create api-gateway --introspect",
-        'client create sign-up --manage-users --scope "realm:main role:enduser"',
+        'client create sign-up --manage-users \\\n      --scope "realm:main role:enduser"',
     ),
 )
 @click.argument("client_id", metavar="ID")
@@ -122,8 +122,8 @@ async def create_client(context: AdminContext, output: Output, client_id: str, *
     "update",
     params=[*_FIELDS, *_PARTS],
     examples=(
-        "client update shop --add-redirect-uri https://shop.example/cb2",
-        'client update shop --add-scope role:partner --name "Example Shop"',
+        "client update shop --add-redirect-uri https://shop.example/b",
+        "client update shop --add-scope role:partner --name Shop",
         "client update shop --session-max-age 90d --no-refresh-grace",
     ),
 )

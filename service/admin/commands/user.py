@@ -162,7 +162,7 @@ async def rename_user(context: AdminContext, output: Output, old: str, new: str)
 @command(
     users,
     "set-password",
-    examples=("user set-password carol@example.com", "user set-password carol@example.com --password-file p.txt --yes"),
+    examples=("user set-password carol@example.com", "user set-password carol@example.com --password-file p.txt"),
 )
 @_username_and_realm
 @_password_file
