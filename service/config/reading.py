@@ -49,7 +49,7 @@ class Reading:
             if text and file:
                 raise ValueError(f"only one of {setting.variable} and this")
             if text or file:
-                return setting.parse(_read_secret_file(file) if file else text)
+                return setting.parse(read_secret_file(file) if file else text)
         except ValueError as expected:
             user, _, rest = text.rpartition("@")
             shown = "a value that is not shown" if setting.secret else repr(f"…@{rest}" if user else text)
@@ -59,7 +59,8 @@ class Reading:
         return None if default is None else setting.parse(default)
 
 
-def _read_secret_file(name: str) -> str:
+def read_secret_file(name: str) -> str:
+    """Return the content of a file. Raises ValueError with what was expected."""
     file = parse_file(name)
     try:
         with file.open("rb") as opened:

@@ -11,7 +11,8 @@ import difflib
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -19,7 +20,7 @@ import msgspec
 
 from service.config import parsers
 from service.config.parsers import HostPort, Limit, Network
-from service.config.reading import BadSettings, Reading, Setting, setting
+from service.config.reading import BadSettings, Reading, Setting, read_secret_file, setting
 from service.embedded.data_folder import socket_path
 from service.protocol.client import Lifetimes
 from service.protocol.uri import is_local, is_loopback
@@ -60,6 +61,7 @@ class Settings:
     """All settings, in the order of reading. A default may depend on a setting above it."""
 
     redis_url: str | None = setting("REDIS_URL", parsers.parse_redis_address, None, secret=True)
+    redis_url_file: Path | None = setting("REDIS_URL_FILE", parsers.parse_file, None)
     host: str = setting("HOST", parsers.parse_host, "127.0.0.1")
     port: int = setting("PORT", parsers.parse_port, "8000")
     workers: int = setting("WEB_CONCURRENCY", parsers.parse_workers, "1")
@@ -149,7 +151,7 @@ def load_settings(environment: Mapping[str, str], *, handed_socket: int | None =
     settings = Settings(**read.values)
     _check_example_seed(read, settings.find_public_setting(), handed_socket)
     if read.mistakes:
-        raise BadSettings(tuple(read.mistakes))
+        raise BadSettings(tuple(dict.fromkeys(read.mistakes)))  # a wrong REDIS_URL_FILE is read twice
     return settings
 
 
@@ -201,7 +203,15 @@ def default_base_url(host: str, port: int, scheme: str = "http") -> str:
 def make_redis_url(settings: Settings) -> RedisUrl:
     if settings.redis_url is None:
         return RedisUrl(kind="single", path=str(socket_path(settings.data_dir)))
-    return parse_redis_url(settings.redis_url)
+    url, file = parse_redis_url(settings.redis_url), settings.redis_url_file
+    return replace(url, read_again=partial(_read_again, file)) if file else url
+
+
+def _read_again(file: Path) -> RedisUrl:
+    try:
+        return parse_redis_url(read_secret_file(str(file)))
+    except ValueError as expected:
+        raise ConnectionError(f"REDIS_URL_FILE: {str(file)!r}: expected {expected}") from None
 
 
 def choose_durability(settings: Settings) -> Durability:

@@ -243,10 +243,11 @@ def _discard(connection: Connection) -> None:
 
 
 async def _greet(connection: Connection, url: RedisUrl, client_name: str) -> None:
-    """Send HELLO and SELECT.
+    """Send HELLO and SELECT. Raises OSError if the password cannot be read.
 
     A server that does not know HELLO repeats its arguments in the error, the password among them. They are cut off.
     """
+    url = url.renew()
     credentials = ("AUTH", url.username or "default", url.password or "") if url.username or url.password else ()
     commands: list[Command] = [("HELLO", 3, *credentials, "SETNAME", f"token-{client_name}")]
     if url.db:

@@ -63,7 +63,7 @@ class Sentinels:
         self._url = url
         self._nodes = list(url.nodes)
         self._clients = {node: _make_client(url, node) for node in url.nodes}
-        self._demanding: set[Node] = set()
+        self._given: dict[Node, RedisUrl] = {}  # to Sentinels that demanded a password
         self._asking = asyncio.Lock()
         self._seen: _Survey | None = None
         self._surveying: asyncio.Task[_Survey] | None = None
@@ -138,13 +138,12 @@ class Sentinels:
         try:
             return node, await self._read_report(node, with_replicas)
         except (AuthenticationError, NoPermissionError):
-            if self._url.password is None or node in self._demanding:
+            url = self._url.renew()
+            if url.password is None or self._given.get(node) == url:
                 raise
-            self._demanding.add(node)
+            self._given[node] = url
             await self._clients[node].aclose()
-            self._clients[node] = _make_client(
-                self._url, node, username=self._url.username, password=self._url.password
-            )
+            self._clients[node] = _make_client(url, node, username=url.username, password=url.password)
             return node, await self._read_report(node, with_replicas)
 
     async def _read_report(self, node: Node, with_replicas: bool) -> _Report:

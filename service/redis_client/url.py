@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote
@@ -35,6 +36,15 @@ class RedisUrl:
     password: str | None = field(default=None, repr=False)
     db: int = 0
     master_name: str | None = None
+    read_again: Callable[[], RedisUrl] | None = field(default=None, repr=False, compare=False)
+
+    def renew(self) -> RedisUrl:
+        """Return the URL with the user and the password that apply now. They may be in a file that changes.
+
+        Raises OSError if it cannot be read.
+        """
+        now = self.read_again() if self.read_again else self
+        return replace(self, username=now.username, password=now.password)
 
 
 def parse_redis_url(text: str) -> RedisUrl:

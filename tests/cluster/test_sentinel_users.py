@@ -1,5 +1,6 @@
 """Users behind Sentinel: those of replication and of the Sentinels, and what the Sentinels themselves are told."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,9 @@ import redis
 
 from service.crypto.keyring import make_access_token
 from service.gateway import BearerLookup
-from service.redis_client.url import Durability, parse_redis_url
+from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.sentinels import Sentinels
+from service.redis_client.url import Durability, RedisUrl, parse_redis_url
 from service.store.client import StoreClient
 from service.store.events import EventStream
 from service.store.reports.readiness import find_obstacle
@@ -76,3 +79,24 @@ async def test_sentinel_gets_the_password_of_the_url(tmp_path: Path, lines: tupl
         bearer = BearerLookup(url)
         assert await bearer.lookup(make_access_token("0a3").text) is None
         await bearer.close()
+
+
+async def test_sentinel_gets_a_password_that_has_changed(tmp_path: Path) -> None:
+    def read_url(password: str) -> RedisUrl:
+        return parse_redis_url(watched.url.replace("//", f"//:{password}@"))
+
+    with (
+        running_sentinel(tmp_path, watching=("requirepass change-me", OPERATOR)) as watched,
+        redis.Redis(port=watched.sentinel_port, username="operator", password=PASSWORD) as sentinel,
+    ):
+        current = PASSWORD
+        sentinels = Sentinels(replace(read_url(current), read_again=lambda: read_url(current)))
+        master = await sentinels.get_master()
+        current = "changed"
+        sentinel.acl_setuser("default", enabled=True, passwords=f"+{current}", reset_passwords=True)
+        sentinel.execute_command("CLIENT", "KILL", "USER", "default")
+
+        with pytest.raises(StoreUnavailable, match="closed"):  # the loss is noticed at the next query
+            await sentinels.get_master()
+        assert await sentinels.get_master() == master
+        await sentinels.close()

@@ -1,5 +1,7 @@
 """A Redis that lets the service do its work and little else."""
 
+from pathlib import Path
+
 import pytest
 
 from service.config.settings import load_settings
@@ -46,3 +48,26 @@ async def test_redis_user_without_tracking_is_served_without_cache(deployment: D
             assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 401, "invalid_client")
         finally:
             deployment.store.set(phone_app, str(record))
+
+
+@pytest.mark.clause("decided-secrets-from-files")
+async def test_password_in_a_file_may_change(deployment: Deployment, tmp_path: Path) -> None:
+    """Redis demands it of new connections only. Those that are open go on, until they are lost."""
+    file = tmp_path / "redis_url"
+
+    def set_password(password: str) -> None:
+        rules = ("reset", "on", f">{password}", "~*", "&*", "+@all")
+        deployment.store.execute_command("ACL", "SETUSER", "rotating", *rules)  # type: ignore[no-untyped-call]
+        file.write_text(deployment.redis.url.replace("redis://", f"redis://rotating:{password}@"))
+
+    set_password("first")
+    settings = load_settings({"REDIS_URL_FILE": str(file), "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
+    async with serving(settings, Clock(deployment.store)) as http:
+        assert (await http.get("/readyz")).status_code == 200
+        set_password("second")
+        assert deployment.store.execute_command("CLIENT", "KILL", "USER", "rotating")  # type: ignore[no-untyped-call]
+
+        assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+        file.unlink()
+        deployment.store.execute_command("CLIENT", "KILL", "USER", "rotating")  # type: ignore[no-untyped-call]
+        assert (await http.get("/readyz")).status_code == 503
