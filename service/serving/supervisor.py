@@ -20,6 +20,7 @@ from uvicorn.supervisors import ChangeReload
 
 from service.config.reading import BadSettings
 from service.config.settings import PREFIX, Settings, load_settings, unknown_variables
+from service.crypto.certificates import find_expiry_in_file
 from service.embedded.binary import StoreFailed
 from service.embedded.server import EmbeddedStore
 from service.observability.logs import EventLog, configure_logging
@@ -79,6 +80,8 @@ def _serve(command_line: list[str]) -> int:
     configure_logging(settings.log_level, settings.log_format)
     for warning in unknown_variables(os.environ):
         log.warning(warning)
+    if arguments["ssl_certfile"] and (expiry := find_expiry_in_file(arguments["ssl_certfile"])):
+        log.warning(f"--ssl-certfile {arguments['ssl_certfile']}: {expiry}")
     if settings.seed_file is not None:
         load_seed(settings.seed_file, settings.min_password_characters)
     _say_what_is_used(settings)

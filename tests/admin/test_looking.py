@@ -6,6 +6,7 @@ import os
 import pwd
 import shlex
 import signal
+import ssl
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from service.system.process import count_usable_cores, find_memory_limit
 from service.worker import Worker
 from tests.admin.conftest import Admin, type_in
 from tests.conftest import SECRET_KEY, AnyRedis, Clock, MakeSettings, http_client_for, running_lifespan
+from tests.support.certificates import Authority
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
 from tests.support.servers import RedisServer
 from tests.support.waiting import MAX_WAIT_SECONDS
@@ -301,6 +303,21 @@ class TestDoctor:
 
         assert {"user:7", "cart:{7}"} == set(found["warning", "keys"].partition(": ")[2].split(", "))
         assert ("trouble", "keys") not in found
+
+    async def test_a_public_certificate_that_expires_soon_is_warned_of(
+        self, admin: Admin, environment: dict[str, str], tmp_path: Path
+    ) -> None:
+        context, files = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), Authority(tmp_path).options()
+        context.load_cert_chain(files["tls-cert-file"], files["tls-key-file"])
+        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+        host, port = server.sockets[0].getsockname()
+        environment |= {"TOKEN_SERVICE_BASE_URL": f"https://{host}:{port}", "TOKEN_SERVICE_WEB_URL": "https://[::1]:1"}
+
+        found = await self.read_findings(admin)
+        server.close()
+
+        assert found["warning", "TOKEN_SERVICE_BASE_URL"].startswith(f"{host}:{port}: the certificate expires on ")
+        assert found["note", "TOKEN_SERVICE_WEB_URL"].startswith("the certificate of ::1:1 cannot be read from here")
 
     @pytest.mark.parametrize(
         ("variables", "level", "subject"),

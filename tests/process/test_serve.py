@@ -22,6 +22,7 @@ from deployment.stack import Stack, write_certificate
 from service.embedded.data_folder import socket_path
 from service.system.process import __file__ as parent_death
 from tests.process.locks import can_lock
+from tests.support.certificates import Authority
 from tests.support.servers import CHECKOUT, get_status
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
@@ -207,6 +208,14 @@ def test_a_certificate_and_its_key_are_accepted(start: Start, tmp_path: Path) ->
     key = stack.certificate.with_name("key.pem")
     service = start("--port", "0", "--ssl-certfile", str(stack.certificate), "--ssl-keyfile", str(key))
     assert any(word.startswith("https://") for word in service.wait_until_ready().curl_words())
+    assert "renew it" not in service.log.read_text()
+
+
+def test_a_certificate_that_expires_soon_is_warned_of(start: Start, tmp_path: Path) -> None:
+    files = Authority(tmp_path).options()
+    service = start("--port", "0", "--ssl-certfile", files["tls-cert-file"], "--ssl-keyfile", files["tls-key-file"])
+    told = service.wait_until_ready().log.read_text()
+    assert f"--ssl-certfile {files['tls-cert-file']}: the certificate expires on" in told
 
 
 @pytest.mark.parametrize("content", ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])

@@ -24,7 +24,7 @@ class Authority:
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         self.file = folder / f"{name}.pem"
         certificate = (
-            _build(self._name, self._name, self._key.public_key())
+            build_certificate(self._name, self._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .sign(self._key, hashes.SHA256())
         )
@@ -48,7 +48,7 @@ class Authority:
             known_as = x509.IPAddress(ipaddress.ip_address(HOST))
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "redis")])
         certificate = (
-            _build(subject, self._name, key.public_key())
+            build_certificate(subject, self._name, key.public_key())
             .add_extension(x509.SubjectAlternativeName([known_as]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -57,12 +57,15 @@ class Authority:
         key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
 
 
-def _build(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def build_certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, hours: int = 24
+) -> x509.CertificateBuilder:
+    """Return a certificate that expires in so many hours."""
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - datetime.timedelta(days=2))
+        .not_valid_after(now + datetime.timedelta(hours=hours))
     )
 
 

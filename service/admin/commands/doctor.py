@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
@@ -13,6 +14,7 @@ from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.output import Advance, Output, format_bytes, format_span
 from service.config.settings import PREFIX, choose_durability, make_redis_url, unknown_variables
+from service.crypto.certificates import fetch_certificate, find_expiry
 from service.crypto.hash_kinds import find_hash_cost
 from service.protocol.client import MIN_SECRET_CHARACTERS, Client, Lifetimes
 from service.protocol.logout_token import LOGOUT_PATH
@@ -83,6 +85,7 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     findings += await _look_at_slots(context)
     findings += await _look_at_keys(context, advance)
     findings += [finding async for finding in _look_at_ids(context)]
+    findings += [finding async for finding in _look_at_certificates(context)]
     clients = list((await context.registry.clients.list_all()).values())
     findings += _or_good("settings", "nothing unsafe", _look_at_settings(context, os.environ, clients))
     findings += _or_good("clients", f"{len(clients)}, nothing unsafe", _look_at_clients(clients, context.lifetimes))
@@ -177,6 +180,25 @@ async def _look_at_ids(context: AdminContext) -> AsyncIterator[Finding]:
     of_missing = f"{written} did not lead to their users, because Redis lost a write. They lead there again"
     for finding in _find((strays, "note", "ids", of_strays), (written, "warning", "ids", of_missing)):
         yield finding
+
+
+async def _look_at_certificates(context: AdminContext) -> AsyncIterator[Finding]:
+    """Look at the certificates of the public addresses, and of Redis with its Sentinels."""
+    settings, url = context.settings, make_redis_url(context.settings)
+    nodes = (*url.nodes, *(master.node for master in await context.redis.list_masters()))
+    servers = {node: "REDIS_URL" for node in nodes if node and url.tls}
+    for name, address in (("WEB_URL", settings.web_url), ("BASE_URL", settings.base_url)):
+        if (parts := urlsplit(address)).scheme == "https":
+            servers[parts.hostname or "", parts.port or 443] = f"{PREFIX}{name}"
+    for (host, port), subject in servers.items():
+        try:
+            expiry = find_expiry(await fetch_certificate(host, port))
+        except (OSError, ValueError) as error:
+            yield Finding("note", subject, f"the certificate of {host}:{port} cannot be read from here: {error}")
+            continue
+        if expiry:
+            level: Level = "trouble" if "has expired" in expiry else "warning"
+            yield Finding(level, subject, f"{host}:{port}: {expiry}")
 
 
 def _look_at_lifetimes(lifetimes: Lifetimes) -> Iterator[tuple[str, str]]:
