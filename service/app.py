@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from service.config.settings import load_settings
@@ -47,15 +48,15 @@ def create_app() -> ASGIApp:
     return build_app(Worker(settings))
 
 
-def build_app(worker: Worker) -> ASGIApp:
-    """Return the application that a worker serves."""
+def build_app(worker: Worker, more_routes: Sequence[Route] = ()) -> ASGIApp:
+    """Return the application that a worker serves, with more routes than its own if there are any."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with worker.running():
             yield
 
-    routes = make_routes(worker)
+    routes = [*make_routes(worker), *more_routes]
     handlers: ErrorHandlers = {**ERROR_HANDLERS, HTTPException: Pages(worker.settings).answer_unknown_path}
     coroutines = {kind: _make_coroutine(handler) for kind, handler in handlers.items()}
     app = Starlette(routes=routes, exception_handlers=coroutines, lifespan=lifespan)

@@ -42,7 +42,7 @@ from tests.support.openapi import check_answer
 from tests.support.servers import CHECKOUT, RedisServer, start_redis, stop
 from tools.wheels import GATEWAY, build_wheel
 
-pytest_plugins = ("tests.support.selection",)
+pytest_plugins = ("tests.support.selection", "token_service_testing.pytest_plugin")
 
 SEED = CHECKOUT / "tests" / "seed.yaml"
 SECRET_KEY = "a secret key of the tests of 32 bytes or more"

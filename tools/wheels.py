@@ -1,6 +1,7 @@
-"""The build of the wheels of the service and of the gateway library. `./scripts/build-wheels` runs it.
+"""The build of the wheels of the service, the gateway library and the service for tests.
 
-The build uses the locked setuptools of .venv, and needs no network.
+`./scripts/build-wheels` runs it. The build uses the locked setuptools of .venv, and needs no network. Two builds of one
+commit give the same bytes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parent.parent
 GATEWAY = ROOT / "distributions" / "gateway"
+TESTING = ROOT / "distributions" / "testing"
+FILE_TIME = "315532800"
+"""The time of all files in a wheel, in seconds since 1970: the first one that a ZIP file can have."""
 
 
 def build_wheel(project: Path, folder: Path) -> Path:
@@ -29,12 +33,13 @@ def build_wheel(project: Path, folder: Path) -> Path:
         configuration.write_text(f"[build]\nbuild_base = {scratch}\n[egg_info]\negg_base = {scratch}\n")
         pip = [sys.executable, "-m", "service.system.interrupts", "pip", "wheel", *options]
         command = [*pip, "--wheel-dir", str(built), str(project)]
-        subprocess.run(command, cwd=ROOT, env=os.environ | {"DIST_EXTRA_CONFIG": str(configuration)}, check=True)
+        variables = {"DIST_EXTRA_CONFIG": str(configuration), "SOURCE_DATE_EPOCH": FILE_TIME}
+        subprocess.run(command, cwd=ROOT, env=os.environ | variables, check=True)
         (wheel,) = built.iterdir()
         folder.mkdir(parents=True, exist_ok=True)
         return Path(shutil.move(wheel, folder / wheel.name))
 
 
 if __name__ == "__main__":
-    for each in (ROOT, GATEWAY):
+    for each in (ROOT, GATEWAY, TESTING):
         sys.stdout.write(f"{build_wheel(each, Path(sys.argv[1]))}\n")

@@ -33,15 +33,15 @@ class BadArguments(Exception):
     """Error for arguments that cannot be used. The message is printed to stderr unchanged."""
 
 
-def parse_arguments(arguments: list[str], settings: Settings) -> Arguments:
-    """Parse the command line with uvicorn's own command. Returns its parameters.
+def parse_arguments(arguments: list[str], settings: Settings, application: str = APPLICATION) -> Arguments:
+    """Parse the command line with uvicorn's own command. Returns its parameters, with the name of the application.
 
     `--help` and `--version` are not among the arguments. Raises BadArguments if an argument is wrong or refused here.
     """
     try:
         context = uvicorn_command.make_context(
             "service",
-            [APPLICATION, *arguments],
+            [application, *arguments],
             default_map=_defaults(settings),
             auto_envvar_prefix=None,
         )

@@ -9,6 +9,7 @@ import shlex
 import ssl
 import threading
 import time
+from collections.abc import Callable
 from http.client import HTTPException
 from urllib.parse import quote_plus
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
@@ -32,21 +33,29 @@ EXAMPLE_LOGIN = {
     "scope": "realm:main role:enduser",
 }
 
+Greet = Callable[[Settings, str], None]
+"""A function that is called with the settings and the local address when the service is ready."""
+
 log = EventLog("service.serving.banner")
 
 
-def print_banner_when_ready(settings: Settings, tls: bool) -> None:
-    """Wait in a background thread until /readyz is 200, then log the address and print the command."""
-    threading.Thread(target=_greet_when_ready, args=(settings, tls), daemon=True).start()
+def greet_when_ready(greet: Greet, settings: Settings, tls: bool) -> None:
+    """Wait in a background thread until /readyz is 200, then log the address and call `greet` with it."""
+    threading.Thread(target=_greet_when_ready, args=(greet, settings, tls), daemon=True).start()
 
 
-def _greet_when_ready(settings: Settings, tls: bool) -> None:
+def _greet_when_ready(greet: Greet, settings: Settings, tls: bool) -> None:
     address = default_base_url(settings.host, settings.port, "https" if tls else "http")
     for attempts in itertools.count(1):
         if _is_ready(address):
             break
         time.sleep(min(PAUSE_SECONDS * attempts, MAX_PAUSE_SECONDS))
     log.info("ready", address=address, version=__version__)
+    greet(settings, address)
+
+
+def print_banner(settings: Settings, address: str) -> None:
+    """Print the command."""
     # The reader of stdout may have gone (`| head -1`), which must not fail the service. os.write leaves no buffer
     # whose flush at exit could fail.
     with contextlib.suppress(OSError):

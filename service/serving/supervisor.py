@@ -27,6 +27,7 @@ from service.observability.logs import EventLog, configure_logging
 from service.registry.seed_file.entries import BadSeed
 from service.registry.seed_file.read import load_seed
 from service.serving.arguments import (
+    APPLICATION,
     Arguments,
     BadArguments,
     apply_arguments,
@@ -35,7 +36,7 @@ from service.serving.arguments import (
     make_configuration,
     parse_arguments,
 )
-from service.serving.banner import print_banner_when_ready
+from service.serving.banner import Greet, greet_when_ready, print_banner
 from service.serving.draining_server import DrainingServer, raise_file_limit
 from service.serving.help import find_answer
 from service.serving.metrics_listener import answering_metrics, sharing_numbers
@@ -50,12 +51,15 @@ DONE, FAILED, REFUSED = 0, 1, 2
 log = EventLog("service.serving.supervisor")
 
 
-def serve(command_line: list[str]) -> int:
-    """Run the service until SIGTERM or SIGINT. Returns its exit status."""
+def serve(command_line: list[str], *, application: str = APPLICATION, greet: Greet = print_banner) -> int:
+    """Run the service until SIGTERM or SIGINT. Returns its exit status.
+
+    `application` names the factory of the application. `greet` is called in a thread when the service is ready.
+    """
     configure_malloc()
     _on_signals(_leave)
     try:
-        return _serve(command_line)
+        return _serve(command_line, application, greet)
     except BadSettings as refusal:
         return _tell(REFUSED, *refusal.mistakes)
     except BadSeed as refusal:
@@ -68,12 +72,12 @@ def serve(command_line: list[str]) -> int:
         return _tell(FAILED, str(failure))
 
 
-def _serve(command_line: list[str]) -> int:
+def _serve(command_line: list[str], application: str, greet: Greet) -> int:
     answer = find_answer(command_line)
     if answer is not None:
         sys.stdout.write(answer)
         return DONE
-    arguments = parse_arguments(command_line, load_settings(os.environ))
+    arguments = parse_arguments(command_line, load_settings(os.environ), application)
     check_tls(arguments)
     apply_arguments(arguments, os.environ)
     settings = load_settings(os.environ, handed_socket=arguments["fd"])
@@ -93,7 +97,7 @@ def _serve(command_line: list[str]) -> int:
         apply_port(arguments, sockets[0].getsockname()[1], os.environ)
     settings = load_settings(os.environ)
     with _embedded_store(settings) if settings.embedded else contextlib.nullcontext():
-        return _run_workers(arguments, settings, sockets, metrics_sockets)
+        return _run_workers(arguments, settings, sockets, metrics_sockets, greet)
 
 
 def _say_what_is_used(settings: Settings) -> None:
@@ -119,14 +123,18 @@ def _embedded_store(settings: Settings) -> Iterator[None]:
 
 
 def _run_workers(
-    arguments: Arguments, settings: Settings, sockets: list[socket.socket], metrics_sockets: list[socket.socket]
+    arguments: Arguments,
+    settings: Settings,
+    sockets: list[socket.socket],
+    metrics_sockets: list[socket.socket],
+    greet: Greet,
 ) -> int:
     raise_file_limit()
     configuration = make_configuration(arguments)
     # The embedded store ends with this process, so no other instance could take over.
     drains = not settings.embedded
     if sockets:
-        print_banner_when_ready(settings, tls=configuration.is_ssl)
+        greet_when_ready(greet, settings, configuration.is_ssl)
     try:
         with contextlib.ExitStack() as around:
             if configuration.use_subprocess:

@@ -7,7 +7,8 @@ from urllib.parse import unquote
 
 from tests.support.servers import CHECKOUT
 
-DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md"), *CHECKOUT.glob("examples/**/*.md")])
+FOLDERS = ("docs", "examples", "distributions")
+DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *(page for name in FOLDERS for page in CHECKOUT.glob(f"{name}/**/*.md"))])
 LINKING = [*DOCUMENTS, CHECKOUT / "docs" / "openapi.yaml"]
 LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)

@@ -3,16 +3,14 @@
 import ast
 import subprocess
 from collections.abc import Iterator
-from email import message_from_bytes
-from email.message import Message
 from pathlib import Path
-from zipfile import ZipFile
 
 import httpx2
 import pytest
 
 from service import __version__
 from tests.conftest import AnyRedis
+from tests.packaging.metadata import read_metadata
 from tests.support.clients_and_users import ALICE, PHONE_APP, tokens_of
 from tests.support.fresh_environment import FreshEnvironment, make_fresh_environment
 from tests.support.servers import CHECKOUT, free_port
@@ -64,12 +62,6 @@ def api(gateway_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> FreshE
 def run(environment: FreshEnvironment, program: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [environment.python, "-W", "error", "-c", program, *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
-def read_metadata(wheel: Path) -> Message:
-    with ZipFile(wheel) as files:
-        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
-        return message_from_bytes(files.read(name))
 
 
 def find_imports(file: Path) -> Iterator[Path]:

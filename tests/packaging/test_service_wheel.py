@@ -1,16 +1,15 @@
 """The wheel of the service: its content, and a start from it in an environment with the locked packages only."""
 
 import os
-import re
 import subprocess
 from pathlib import Path
 from zipfile import ZipFile
 
 import httpx2
 import pytest
-from packaging.requirements import Requirement
 
 from service import __version__
+from tests.packaging.locked import list_locked
 from tests.support.fresh_environment import FreshEnvironment, make_fresh_environment
 from tests.support.servers import CHECKOUT, running_service
 from tools.wheels import ROOT, build_wheel
@@ -22,13 +21,6 @@ FILES = {
     CHECKOUT / "redis.conf",
 }
 """The files outside of the package that the program reads. The wheel has them in service/files."""
-
-
-def list_locked() -> list[str]:
-    """Return the packages that scripts/install installs on this machine."""
-    lines = re.findall(r"^([a-z0-9.-]+==[^\\\n]+)", (CHECKOUT / "requirements.lock").read_text(), re.MULTILINE)
-    locked = [Requirement(line.strip()) for line in lines]
-    return [each.name for each in locked if each.marker is None or each.marker.evaluate()]
 
 
 @pytest.fixture(scope="module")

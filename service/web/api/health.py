@@ -76,10 +76,10 @@ class HealthEndpoint:
         if self._check is None or (self._check.done() and now >= self._remembered_until):
             self._remembered_until = now + self.remembered_seconds
             # The check belongs to no request, so its log lines must not carry the trace of the first probe.
-            self._check = asyncio.create_task(self._run_check(), context=Context())
+            self._check = asyncio.create_task(self.describe_obstacle(), context=Context())
         return await asyncio.shield(self._check)
 
-    async def _run_check(self) -> str:
+    async def describe_obstacle(self) -> str:
         """Return a public text that states the obstacle, or an empty text. Log a change.
 
         Probes come every few seconds, so an unchanged reason is logged once. All checks run concurrently, so that a

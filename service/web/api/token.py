@@ -37,6 +37,7 @@ from service.protocol.scope import (
 )
 from service.protocol.token_form import RandomToken, parse_authorization_code
 from service.protocol.token_response import TokenResponse
+from service.protocol.user import Login
 from service.protocol.verdicts import CODE_REFUSALS, REFRESH_REFUSALS, SUCCESS_EVENTS, CodeRefusal
 from service.realms.login import Logins
 from service.registry.cache import ClientCache, UserCache
@@ -194,22 +195,30 @@ class PasswordGrant:
         client = await self._recheck_registration(caller, scope)
         with recording_login(request, realm=realm, client_id=client_id, user=user):
             check_user_has(scope, user.roles)
-        shard = user.identity.shard
-        refresh_token, access_token = make_first_refresh_token(shard), make_access_token(shard)
+        secret_used = caller.secret_used
+        refresh_token, response = await self.start_session(login, client, str(scope), secret_used=secret_used)
+        more = {"sub": user.subject, "grant_type": PASSWORD}
+        _record(request, "tokens_issued", client_id, refresh_token, user.username, str(scope), **more)
+        return response
+
+    async def start_session(
+        self, login: Login, client: Client, scope: str, *, secret_used: bool
+    ) -> tuple[RefreshToken, TokenResponse]:
+        """Start the session of a login that was checked. Returns its refresh token and the response."""
+        identity = login.user.identity
+        refresh_token, access_token = make_first_refresh_token(identity.shard), make_access_token(identity.shard)
         lives_ms = await self.families.start(
             login,
             client=client,
-            scope=str(scope),
-            secret_used=caller.secret_used,
+            scope=scope,
+            secret_used=secret_used,
             refresh_token=refresh_token,
             access_token=access_token,
         )
         if lives_ms is None:
-            self.users.forget(user.identity)
+            self.users.forget(identity)
             raise TemporarilyUnavailable("record_changed", retry_after_seconds=1)
-        more = {"sub": user.subject, "grant_type": PASSWORD}
-        _record(request, "tokens_issued", client_id, refresh_token, user.username, str(scope), **more)
-        return make_token_response(self.keyring, access_token, refresh_token, lives_ms, str(scope))
+        return refresh_token, make_token_response(self.keyring, access_token, refresh_token, lives_ms, scope)
 
     async def _recheck_registration(self, caller: AuthenticatedClient, scope: Scope) -> Client:
         """Return the client, which may have changed since the first check, because a login takes time.
