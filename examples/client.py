@@ -152,13 +152,24 @@ class ExampleClient:
         """Replace the tokens by new ones. If the service refuses the refresh token, the user has to sign in again."""
         try:
             async with self.open_oauth_client() as (oauth, metadata):
-                session.token = await oauth.refresh_token(metadata["token_endpoint"], session.token["refresh_token"])
+                await self.send_refresh(oauth, metadata["token_endpoint"], session)
         except RequestFailed as failure:
             if failure.error == "invalid_grant":
                 session.token = {}
             raise
         session.notice = "The tokens were refreshed."
         return RedirectResponse("/", 303)
+
+    async def send_refresh(self, oauth: AsyncOAuth2Client, endpoint: str, session: AppSession) -> None:
+        """Replace the tokens. If the response is lost, the request is repeated at once.
+
+        The service may have used the refresh token up, and accepts it again for five minutes only.
+        """
+        refresh_token = session.token["refresh_token"]
+        try:
+            session.token = await oauth.refresh_token(endpoint, refresh_token)
+        except httpx2.TransportError:
+            session.token = await oauth.refresh_token(endpoint, refresh_token)
 
     async def log_out(self, _: Request, session: AppSession) -> Response:
         """Revoke the refresh token, which ends the session at the service and revokes its access tokens."""

@@ -1,6 +1,5 @@
 """The example client with the real service: the whole code flow except for the pages."""
 
-import html
 import re
 import signal
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 from examples.client import ExampleClient
 from service.config.settings import load_settings
 from service.worker import Worker
-from tests.clients.example_client import SCOPE, is_answering
+from tests.clients.example_client import SCOPE, is_answering, press, read_page
 from tests.conftest import environment_of, make_code
 from tests.support.clients_and_users import WEB_SHOP
 from tests.support.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop
@@ -60,18 +59,6 @@ async def browser_at_client(issuer: str) -> AsyncIterator[httpx2.AsyncClient]:
 async def browser(service: ServiceProcess) -> AsyncIterator[httpx2.AsyncClient]:
     async with browser_at_client(service.url) as browser:
         yield browser
-
-
-async def press(browser: httpx2.AsyncClient, path: str) -> httpx2.Response:
-    """Press a button of the current page."""
-    page = (await browser.get("/")).text
-    assert f'formaction="{path}"' in page
-    (csrf_token,) = re.findall(r'name="csrf_token" value="([^"]+)"', page)
-    return await browser.post(path, data={"csrf_token": csrf_token})
-
-
-async def read_page(browser: httpx2.AsyncClient) -> str:
-    return html.unescape((await browser.get("/")).text)
 
 
 async def ask_to_sign_in(browser: httpx2.AsyncClient) -> dict[str, str]:

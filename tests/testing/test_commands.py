@@ -1,9 +1,7 @@
 """The commands of the service for tests, as a client and a gateway see what they do."""
 
-import socket
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -120,15 +118,6 @@ def test_lost_response_has_no_byte_and_can_be_repeated(token_service: TokenServi
     assert refresh(tokens["refresh_token"]).status_code == 200
     token_service.advance(seconds=301)
     assert refresh(tokens["refresh_token"]).status_code == 400, "the work was done"
-
-
-def test_connection_of_a_lost_response_is_closed(token_service: TokenService) -> None:
-    address = urlsplit(token_service.url)
-    token_service.lose(answers=1)
-
-    with socket.create_connection((address.hostname, address.port)) as connection:
-        connection.sendall(b"POST /oauth2/v1/token HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
-        assert connection.recv(1) == b""
 
 
 def test_outage_is_503_until_it_ends(token_service: TokenService, verify: Verify, refresh: Refresh) -> None:

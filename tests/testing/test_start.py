@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from tests.support.servers import CHECKOUT, free_port
+from tests.support.servers import free_port
 
 PROGRAM = [sys.executable, "-W", "error", "-m", "token_service_testing"]
 
@@ -67,10 +67,3 @@ def test_mistake_in_the_seed_ends_the_start(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert f"mistakes in the seed file {seed}" in done.stderr
     assert "clients[0].scopes" in done.stderr
-
-
-def test_nothing_in_the_service_knows_the_commands() -> None:
-    named = [file for file in (CHECKOUT / "service").rglob("*.py") if "_test/" in file.read_text()]
-
-    assert not named
-    assert not [file for file in (CHECKOUT / "service").rglob("*.py") if "token_service_testing" in file.read_text()]
