@@ -13,14 +13,16 @@ import re
 from base64 import b64decode
 from binascii import a2b_qp
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from python_multipart.multipart import Field, FormParser
 
 from .client import MAX_CLIENT_ID_CHARACTERS
 from .errors import InvalidClient, InvalidRequest
 from .grammar import is_unicode_without_line_ends, is_vschar
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import Field
 
 FORM_CONTENT_TYPE: Final = "application/x-www-form-urlencoded"
 JSON_CONTENT_TYPE: Final = "application/json"
@@ -102,6 +104,8 @@ def read_fields(encoded: bytes) -> Fields:
     text = encoded.decode("latin-1")
     if "%" not in text and "+" not in text and text.isascii():
         return [(name, value) for name, _, value in (field.partition("=") for field in text.split("&") if field)]
+    from python_multipart.multipart import FormParser  # which the console never needs; it is 4 % of its start
+
     fields: list[Field] = []
     parser = FormParser(FORM_CONTENT_TYPE, fields.append, None)
     parser.write(encoded)

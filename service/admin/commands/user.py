@@ -25,7 +25,6 @@ from service.registry.editor import replacing
 from service.registry.warnings import list_user_warnings
 from service.store.attempts import FailedLogins
 from service.store.registry.user_ids import make_user_id
-from service.system.process import LEAST_PRIORITY, lower_thread_priority
 
 
 @console.group("user")
@@ -202,7 +201,9 @@ async def import_users(context: AdminContext, output: Output, path: Path) -> Non
     and what it does not name stays. A new password, a removed role and `disabled` end the user's sessions. All lines
     are checked before anything is written. An interrupted import can be repeated.
     """
-    from service.registry.user_import import UserImport  # the libraries of hashes delay other commands
+    # These delay other commands: the libraries of hashes, and ctypes.
+    from service.registry.user_import import UserImport
+    from service.system.process import LEAST_PRIORITY, lower_thread_priority
 
     lower_thread_priority(LEAST_PRIORITY)
     with _open(path) as file:
