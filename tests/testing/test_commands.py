@@ -191,6 +191,7 @@ def test_wrong_command_is_refused(
         getattr(token_service, command)(**arguments)
 
 
+@pytest.mark.clause("decided-i9-no-offset-from-outside")
 async def test_service_itself_has_no_such_command(http: httpx2.AsyncClient) -> None:
     for command in ("tokens", "advance", "end", "lose", "outage", "reset"):
         assert (await http.post(f"/_test/{command}", json={})).status_code == 404
