@@ -36,8 +36,8 @@ Result = TypeVar("Result")
 class Console(click.Group):
     """The root of all commands, each in the module of `commands` that has its name. With `--json` errors are JSON, too.
 
-    A module is imported when its command is named, or when the help lists all commands. `doctor` and `seed` need
-    libraries that take longer than all of another command.
+    A module is imported when its command is named, or when the help lists all commands. A function imports a library
+    that takes longer than another command.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:

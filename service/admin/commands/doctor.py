@@ -22,8 +22,6 @@ from service.protocol.provider import IdentityProvider, list_identity_risks
 from service.protocol.provider_responses import InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS
 from service.protocol.uri import is_local, is_loopback, is_unprotected
-from service.realms.provider.client import ProviderClient
-from service.realms.provider.http_client import HttpClient
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.url import Durability
 from service.registry.warnings import FOREIGN_KEY, list_client_warnings
@@ -293,6 +291,9 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
         says = "no client secret" if client_secret == "" else "a client secret of a key that is not configured"
         level: Level = "note" if client_secret == "" else "trouble"
         yield Finding(level, subject, f"{says}. If its provider expects one, set it in a seed file")
+    from service.realms.provider.client import ProviderClient  # its libraries delay the list of commands
+    from service.realms.provider.http_client import HttpClient
+
     http_client = HttpClient()
     conversation = ProviderClient(provider, client_secret, http_client, context.redis.read_clock_ms)
     try:

@@ -10,7 +10,6 @@ from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.output import Output, WrongInput, to_json
 from service.protocol.scope import MAIN_REALM
-from service.registry.seed_file.write import make_sections, write_seed
 from service.system.private_files import write_private
 
 
@@ -21,6 +20,8 @@ async def export(context: AdminContext, output: Output, file: Path | None) -> No
 
     It has hashes in place of secrets, and no client secrets at identity providers. Only its owner can read the file.
     """
+    from service.registry.seed_file.write import make_sections, write_seed  # PyYAML delays the list of commands
+
     realms, clients = await context.registry.realms.list_all(), await context.registry.clients.list_all()
     sections = make_sections(realms, list(clients.values()), await context.registry.users.list_of(MAIN_REALM, *realms))
     if file is None:

@@ -7,7 +7,6 @@ import click
 from service.admin.command import command, console
 from service.admin.input import read_secret
 from service.admin.output import Output, WrongInput
-from service.crypto.password_hashing import hash_password
 from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.user import MAX_PASSWORD_CHARACTERS
@@ -25,5 +24,7 @@ async def hash_secret(output: Output, file: str | None) -> None:
         raise WrongInput(f"secret: expected 1 to {MAX_PASSWORD_CHARACTERS} characters in one line")
     if is_short_secret(secret):
         output.warn([f"fewer than {MIN_SECRET_CHARACTERS} characters are too few for the secret of a client"])
+    from service.crypto.password_hashing import hash_password  # the libraries of hashes delay the list of commands
+
     hashed = hash_password(secret)
     output.show({"hash": hashed}, [(hashed, "")])

@@ -6,18 +6,18 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.output import CommandRefused, Line, Output
-from service.registry.seed_file.apply import Seeding
-from service.registry.seed_file.plan import Act
-from service.registry.seed_file.read import load_seed
-from service.registry.seed_file.report import Outcome
 from service.registry.warnings import FOREIGN_KEY
+
+if TYPE_CHECKING:
+    from service.registry.seed_file.plan import Act
+    from service.registry.seed_file.report import Outcome
 
 _MARKS: Final[dict[Act, tuple[str, str]]] = {
     "add": ("+", "green"),
@@ -36,6 +36,9 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
 
     Only fields that were edited in the file are changed. What the console changed in other fields stays.
     """
+    from service.registry.seed_file.apply import Seeding  # the libraries of hashes and YAML delay the list of commands
+    from service.registry.seed_file.read import load_seed
+
     parsed = await asyncio.to_thread(load_seed, file, context.settings.min_password_characters)
     seeding = Seeding(context.registry, context.keyring, context.pending_revocations)
     if await context.secret_keys.are_foreign():

@@ -201,7 +201,7 @@ async def import_users(context: AdminContext, output: Output, path: Path) -> Non
     and what it does not name stays. A new password, a removed role and `disabled` end the user's sessions. All lines
     are checked before anything is written. An interrupted import can be repeated.
     """
-    # These delay other commands: the libraries of hashes, and ctypes.
+    # The libraries of hashes and ctypes delay other commands.
     from service.registry.user_import import UserImport
     from service.system.process import LEAST_PRIORITY, lower_thread_priority
 
