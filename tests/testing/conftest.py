@@ -9,13 +9,20 @@ from token_service_testing.pytest_plugin import TokenService
 
 from tests.support.servers import CHECKOUT
 
+PATHS = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "distributions" / "testing")])
+"""Where other processes find the service and the service for tests. Tests in other folders must not inherit it."""
+
 
 @pytest.fixture(scope="session", autouse=True)
-def checkout_on_the_path() -> Iterator[None]:
-    """Let other processes import the service and the service for tests."""
+def started_from_the_checkout(request: pytest.FixtureRequest) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "distributions" / "testing")]))
-        yield
+        patch.setenv("PYTHONPATH", PATHS)
+        request.getfixturevalue("_started_token_service")
+
+
+@pytest.fixture(autouse=True)
+def checkout_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", PATHS)
 
 
 @pytest.fixture
