@@ -18,6 +18,8 @@ Send = Callable[[Message], Awaitable[None]]
 
 POLICY_VIOLATION: Final = 1008
 GONE: Final = "the access token is no longer live"
+UNBUFFERED: Final = (b"x-accel-buffering", b"no")
+"""The header by which nginx passes on each event at once. It would otherwise collect them, and send them together."""
 
 
 def is_stream(headers: Iterable[tuple[bytes, bytes]], stream_types: Collection[str]) -> bool:
@@ -90,6 +92,9 @@ class Stream:
             return
         if kind == "http.response.start" and is_stream(message.get("headers", ()), self._lookup.stream_types):
             self._begin_to_watch()
+            headers = list(message["headers"])
+            if not any(name.lower() == UNBUFFERED[0] for name, _ in headers):
+                message = {**message, "headers": [*headers, UNBUFFERED]}
         await self._send(message)
         is_last = kind == "http.response.body" and not message.get("more_body")
         if is_last or kind in ("websocket.close", "websocket.http.response.start"):

@@ -1,9 +1,12 @@
 """Event streams and websockets that end with their token, behind the middleware and behind FastAPI's dependency."""
 
 import asyncio
+import os
+import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -22,7 +25,8 @@ from service.gateway.lookup import BearerLookup
 from service.gateway.middleware import ASGIApp, BearerMiddleware
 from service.gateway.stream import Message
 from service.gateway.testing import FakeLookup, make_grant
-from tests.support.servers import free_port
+from tests.support.left_out import get_program
+from tests.support.servers import free_port, stop
 from tests.support.waiting import result_of, until
 
 PAUSE_SECONDS = 0.001
@@ -187,6 +191,31 @@ def expire(fake: FakeLookup) -> None:
 
 def lose_redis(fake: FakeLookup) -> None:
     fake.is_available = False
+
+
+PLAIN_NGINX = """daemon off; pid nginx.pid; events {{}}
+http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass {api}; }} }} }}"""
+
+
+@pytest.mark.parametrize("path", ["/events", "/own", "/classic", "/lines"])
+async def test_a_plain_nginx_passes_on_each_event_at_once(
+    app: ASGIApp, fake: FakeLookup, tmp_path: Path, path: str
+) -> None:
+    program, port = get_program("nginx"), free_port()
+    async with serving(app) as client, httpx2.AsyncClient(headers=HEADERS, timeout=None) as behind:
+        (tmp_path / "nginx.conf").write_text(PLAIN_NGINX.format(port=port, api=client.base_url))
+        as_root = ("-g", "user root;") if os.geteuid() == 0 else ()
+        arguments = ("-e", "stderr", "-p", ".", "-c", "nginx.conf", *as_root)
+        process = await asyncio.to_thread(subprocess.Popen, [program, *arguments], cwd=tmp_path)
+        try:
+            await until(lambda: (tmp_path / "nginx.pid").exists(), "nginx")
+            # The second event never comes, so a proxy that waits for it would never send the first one.
+            body = await result_of(read_to_the_end(behind, f"http://127.0.0.1:{port}{path}", fake))
+            response = await behind.get(f"http://127.0.0.1:{port}{path}")
+        finally:
+            await asyncio.to_thread(stop, process)
+    assert body
+    assert response.status_code == 401
 
 
 ENDINGS = pytest.mark.parametrize("end", [revoke, expire, lose_redis])
