@@ -23,6 +23,7 @@ NOW = datetime(2026, 11, 21, 10, 44, tzinfo=UTC)
 PAGES = ("login.html", "consent.html", "refused.html", "sessions.html", "start.html")
 SESSION = {"id": "s", "client_name": "Example Web Shop", "roles": ROLES, "since": NOW, "last_used": NOW}
 BROWSER = {"id": "b", "is_this": False, "since": NOW, "until": NOW}
+BACK = {"back_to": "Example Web Shop", "back_url": "https://shop.example/callback"}
 CONTEXTS: dict[str, dict[str, Any]] = {
     "login.html": {
         "sealed": "r",
@@ -35,6 +36,8 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "password_error": "missing",
         "has_passwords": True,
         "providers": [SimpleNamespace(name="cep", label="Example Energy Cooperative")],
+        "account": SimpleNamespace(name="Alice Example", username="alice@example.com"),
+        **BACK,
     },
     "consent.html": {
         "request_id": "r",
@@ -49,7 +52,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "destination": "shop.example.com",
         "insecure": True,
     },
-    "refused.html": {"kind": "busy", "detail": "state is missing", "is_login": True},
+    "refused.html": {"kind": "busy", "detail": "state is missing", "is_login": True, **BACK},
     "sessions.html": {
         "username": "alice@example.com",
         "name": "Alice Example",
@@ -117,7 +120,9 @@ def make_hostile(context: dict[str, Any]) -> dict[str, Any]:
 
 def _make_hostile(value: Any) -> Any:
     if isinstance(value, list):
-        return [SimpleNamespace(**make_hostile(dict(vars(entry)))) for entry in value]
+        return [_make_hostile(entry) for entry in value]
+    if isinstance(value, SimpleNamespace):
+        return SimpleNamespace(**make_hostile(dict(vars(value))))
     return HOSTILE
 
 

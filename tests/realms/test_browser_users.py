@@ -74,10 +74,12 @@ async def test_user_without_roles_is_denied(
     await register_realm(*users, default_roles=default_roles)
     answer = assert_sent_back(await log_in_through_cep(browser, f"{ASK_CEP}&state=a%20state"), "access_denied")
 
+    page = await browser.open(ASK_CEP)
+
     assert answer["state"] == "a state"
-    assert (
-        query_of(await start_login(browser))["prompt"] == "login"
-    )  # otherwise single sign-on would return the same user
+    assert "This account cannot be used for Phone App ." in Page(page).text
+    # Otherwise single sign-on would return the same user.
+    assert query_of(await choose_cep(browser, page))["prompt"] == "login"
 
 
 @pytest.mark.clause("decided-disabled-user")
@@ -156,7 +158,9 @@ async def test_a_login_of_one_realm_does_not_serve_the_other(
 
     other = Browser(http)
     await other.open_consent_page(authorization_url(scope="realm:main role:enduser"))
-    assert (await start_login(other)).startswith("http")
+    page = await other.open(authorization_url(scope="realm:cep role:enduser"))
+    assert "This account cannot be used for Phone App ." in Page(page).text
+    assert (await choose_cep(other, page)).startswith("http")
 
 
 @pytest.mark.parametrize(

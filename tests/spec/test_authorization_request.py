@@ -14,6 +14,7 @@ from tests.conftest import Clock, MakeSettings, serving
 from tests.support.browser import (
     AUTHORIZATION,
     CHALLENGE,
+    CONSENT,
     ISSUER,
     VERIFIER,
     Browser,
@@ -24,6 +25,7 @@ from tests.support.browser import (
     authorization_url,
     is_consent_page,
     is_login_page,
+    page_text,
     register,
 )
 from tests.support.clients_and_users import (
@@ -34,6 +36,7 @@ from tests.support.clients_and_users import (
     PHONE_CALLBACK,
     SHOP_CALLBACK,
     WEB_SHOP,
+    UserCredentials,
     tokens_of,
 )
 
@@ -339,10 +342,38 @@ async def test_user_without_requested_roles_is_access_denied(browser: Browser) -
 async def test_signed_in_user_without_roles_may_switch(browser: Browser) -> None:
     """A redirect without a page would tell the client that the signed-in user lacks the role."""
     await browser.sign_in(METER)
-    page = await browser.open(authorization_url(scope="role:enduser"))
+    page = await browser.open(authorization_url(scope="role:enduser", state="x"))
 
     assert is_login_page(page)
+    assert "Signed in as meter@example.com ." in Page(page).text
+    assert "This account cannot be used for Phone App ." in Page(page).text
     assert is_consent_page(await browser.log_in(page, ALICE))
+
+
+@pytest.mark.clause("decided-way-back")
+async def test_login_pages_lead_back_to_the_client_with_a_denial(browser: Browser) -> None:
+    page = await browser.open(authorization_url(state="x"))
+    [address] = [link for link in Page(page).links if link.startswith(PHONE_CALLBACK)]
+    answer = assert_sent_back(httpx2.Response(303, headers={"location": address}), "access_denied")
+    wrong = await browser.log_in(page, UserCredentials(ALICE.username, "wrong"))
+
+    assert answer["state"] == "x"
+    assert page_text("page.back").format(client_name="Phone App") in Page(page).text
+    assert address in Page(wrong).links
+
+
+@pytest.mark.clause("decided-way-back")
+async def test_an_error_page_leads_back_to_a_verified_address_only(browser: Browser) -> None:
+    page = await browser.open_consent_page(authorization_url(state="x"))
+    form = Page(page).find_form(CONSENT)
+    forged = await browser.send(CONSENT, form.fields | {"csrf": "wrong", "decision": "allow"})
+    unverified = await browser.open(authorization_url(PHONE_APP, "https://evil.example/"))
+    other = await Browser(browser.http).send(CONSENT, form.fields | {"decision": "allow"})
+    await browser.allow(page)
+    answered = await browser.open(f"{CONSENT}?request={form.fields['request']}")
+
+    assert [link.partition("?")[0] for link in Page(forged).links] == [PHONE_CALLBACK]
+    assert [Page(each).links for each in (unverified, other, answered)] == [[], [], []]
 
 
 # The address of the response

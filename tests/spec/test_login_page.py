@@ -41,7 +41,6 @@ from tests.support.clients_and_users import (
 from tests.support.password_hashes import FULL_COST, recording_hashes
 
 WRONG = page_text("login.error_wrong")
-THROTTLED = page_text("login.error_throttled")
 
 
 def wrong(credentials: UserCredentials) -> UserCredentials:
@@ -58,8 +57,10 @@ async def fail(browser: Browser, times: int, credentials: UserCredentials = ALIC
 
 
 def assert_throttled(page: httpx2.Response, most_seconds: int = 60) -> None:
-    assert (page.status_code, THROTTLED in Page(page).text, is_login_page(page)) == (429, True, True)
-    assert 1 <= int(page.headers["retry-after"]) <= most_seconds
+    wait = int(page.headers["retry-after"])
+    assert 1 <= wait <= most_seconds
+    assert (page.status_code, is_login_page(page)) == (429, True)
+    assert page_text("login.error_throttled").format(wait=f"{wait} second{'s' * (wait > 1)}") in Page(page).text
 
 
 # Logins
@@ -85,8 +86,8 @@ async def test_links_for_help_and_a_new_account_follow_the_settings(
         browser = Browser(http)
         for address in (SESSIONS, authorization_url()):
             page = Page(await browser.open(address))
-            assert page.links == links
-            assert Page(await fail(browser, 1)).links == links
+            assert page.links[:2] == links
+            assert Page(await fail(browser, 1)).links[:2] == links
         assert Page(await browser.open(LOGIN)).links == links[:1]
         assert Page(await browser.open(authorization_url(client_id="nobody"))).links == []
 
@@ -94,7 +95,7 @@ async def test_links_for_help_and_a_new_account_follow_the_settings(
 
 
 async def test_no_links_without_the_settings(browser: Browser) -> None:
-    assert Page(await browser.open(authorization_url())).links == []
+    assert Page(await browser.open(SESSIONS)).links == []
     assert Page(await browser.open(LOGIN)).links == []
 
 

@@ -95,6 +95,7 @@ class AuthorizationPages(PageSteps):
             client = authorization.require_registered(await self.clients.find(client_id))
         request.scope[CLIENT_ID] = client.client_id
         return_address = authorization.verify_return_address(query, client)
+        self.pages.offer_way_back(request, client, return_address)
         with redirecting_all_errors_to(return_address):
             authorization_request = authorization.parse_authorization_request(query, client, return_address, language)
             realms = await self.logins.list_open_realms(authorization_request, client)
@@ -119,18 +120,21 @@ class AuthorizationPages(PageSteps):
         does so if the request limits the age of the login, because the login at the identity provider may be older.
         """
         force_login = max_login_age_ms is not None
+        unusable = None
         session = await self.find_session(request)
-        if session is not None and session.record.realm in realms and await self._is_recent(session, max_login_age_ms):
+        if session is not None and await self._is_recent(session, max_login_age_ms):
             user = await self.logins.find_user(session.record.realm, session.record.username)
             force_login |= user is None
             if user is not None:
                 try:
-                    return await self.consent.ask(request, authorization_request, client, session, user)
+                    if user.realm in realms:
+                        return await self.consent.ask(request, authorization_request, client, session, user)
+                    unusable = session
                 except AccessDenied:
-                    force_login = True
+                    force_login, unusable = True, session
                 except PageRefusal:
                     pass  # the session has ended, or an interrupted revokeAll covers it and has not deleted it yet
-        return await self.show_login(request, authorization_request, client, force_login=force_login)
+        return await self.show_login(request, authorization_request, client, force_login=force_login, unusable=unusable)
 
     async def _is_recent(self, session: BrowserSession, max_login_age_ms: int | None) -> bool:
         """Return True if the session's login is at most this old. 0 counts as too old for every login."""
@@ -150,22 +154,24 @@ class AuthorizationPages(PageSteps):
         *,
         force_login: bool = False,
         notice: Notice | None = None,
+        unusable: BrowserSession | None = None,
     ) -> Response:
         """Return a login page, or a redirect to the identity provider if that is the only way to log in.
 
         Without an authorization request, the login leads to /sessions/. `force_login` is True if the user must log in
-        again, or another user than the last one will log in.
+        again, or another user than the last one will log in. `unusable` is the session of an account that the client
+        cannot use. The page then tells the person so, also if there is only one way to log in.
         """
         await self.count_page(request)
         browser_secret = self.browsers.find_secret(request) or make_browser_secret()
         digest = digest_token(browser_secret)
         login = PendingLogin(browser_digest=digest, request=authorization_request, force_login=force_login)
         form = await self._open(login, browser_secret, client)
-        if authorization_request is not None and len(form.providers) == 1 and not form.has_passwords:
+        if authorization_request is not None and not unusable and len(form.providers) == 1 and not form.has_passwords:
             with redirecting_all_errors_to(authorization_request.return_address):
                 response = await self._redirect_to_provider(form, form.providers[0])
         else:
-            response = self._render(request, form, notice=notice)
+            response = self._render(request, form, notice=notice, unusable=unusable)
         self.browsers.set_browser_cookie(response, browser_secret)
         return response
 
@@ -211,7 +217,7 @@ class AuthorizationPages(PageSteps):
         login, browser_secret = self.open_login(request, FORM, sealed)
         client = None
         if login.request is not None:
-            client = await self.recheck_client(login.request, login.request.scope)
+            client = await self.recheck_client(request, login.request, login.request.scope)
         form = await self._open(login, browser_secret, client, sealed)
         if self.pending_logins.find_time_left_ms(login) is None:
             raise PageRefusal("expired", "login_expired")
@@ -272,6 +278,7 @@ class AuthorizationPages(PageSteps):
         error: str | None = None,
         missing: bool = False,
         notice: Notice | None = None,
+        unusable: BrowserSession | None = None,
         status: int = 200,
     ) -> Response:
         fields = fields or {}
@@ -286,6 +293,7 @@ class AuthorizationPages(PageSteps):
             username=fields.get("username", ""),
             remember_me="stay" in fields,
             notice=text(f"login.notice_{notice}") if notice else None,
+            account=unusable and unusable.record,
             error=error,
             username_error=text("login.username_missing") if missing and "username" not in fields else None,
             password_error=text("login.password_missing") if missing and "password" not in fields else None,
@@ -325,7 +333,7 @@ class CallbackPage(PageSteps):
         binding = derive_binding(state, browser_secret)
         if login.request is None:
             return await self._return_to_sessions(request, login, answer, binding)
-        await self.recheck_client(login.request, login.request.scope)
+        await self.recheck_client(request, login.request, login.request.scope)
         with redirecting_all_errors_to(login.request.return_address):
             return await self._log_in(request, login, answer, binding)
 

@@ -112,7 +112,7 @@ class ConsentPages(PageSteps):
         if user is None:
             raise PageRefusal("signed_out", "user_without_login")
         consent_request = consent.consent_request
-        client = await self.recheck_client(consent_request.request, consent_request.scope)
+        client = await self.recheck_client(request, consent_request.request, consent_request.scope)
         return OpenConsent(name, consent_request, client, session, user)
 
     def _check_form(self, consent: OpenConsent, csrf: str) -> None:

@@ -22,7 +22,8 @@ from service.protocol.authorization import (
     make_location,
     redirecting_oauth_errors_to,
 )
-from service.protocol.errors import OAuthError, ServerError
+from service.protocol.client import Client
+from service.protocol.errors import AccessDenied, OAuthError, ServerError
 from service.protocol.negotiation import find_language, parse_ui_locales
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.protocol.uri import is_loopback
@@ -30,7 +31,7 @@ from service.redis_client.deadline import StoreUnavailable
 from service.web.pages.languages import DEFAULT_LANGUAGE, Language, load_languages
 from service.web.pages.rendering import Renderer
 from service.web.request.reading import list_preferred
-from service.web.request.state import LANGUAGE, REASON
+from service.web.request.state import LANGUAGE, REASON, WAY_BACK
 from service.web.responses import answer_http_exception
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -113,6 +114,13 @@ class Pages:
         if tag in self._languages:
             request.scope[LANGUAGE] = tag
 
+    def offer_way_back(self, request: Request, client: Client, return_address: ReturnAddress) -> None:
+        """Let pages of a login and of errors for this request have a link to the client, which is a denial there."""
+        denial = AccessDenied("user_denied")
+        answer = {"error": denial.error, "error_description": denial.description}
+        address = make_location(return_address, self._issuer, answer)
+        request.scope[WAY_BACK] = client.client_name or client.client_id, address
+
     def render(
         self, request: Request, template: str, *, status: int = 200, may_leave: bool = False, **context: Any
     ) -> Response:
@@ -132,6 +140,7 @@ class Pages:
         }
         if "/authorization/" not in request.scope["path"]:
             headers["Cross-Origin-Opener-Policy"] = "same-origin"
+        context["back_to"], context["back_url"] = request.scope.get(WAY_BACK, ("", ""))
         return Response(self.renderer.render(language, template, **context), status, headers, "text/html")
 
     def redirect(self, path: str) -> Response:

@@ -94,18 +94,24 @@ class PageSteps:
     ) -> tuple[Markup, int]:
         """Return the text that a page shows for a refused login, and the status of this page. Note the reason."""
         request.scope[REASON] = error.reason
-        text = self.pages.get_language(request).text
+        language = self.pages.get_language(request)
         refusal: LoginRefusal = "throttled" if isinstance(error, LoginThrottled) else "busy"
         if isinstance(error, InvalidGrant):
             refusal = "wrong"
         elif provider is not None and error.reason.startswith("provider_"):
-            return text("login.error_provider", provider=provider.label), error.status
-        return text(f"{page}.error_{refusal}"), 200 if refusal == "wrong" else error.status
+            return language.text("login.error_provider", provider=provider.label), error.status
+        wait = language.count("duration.seconds", error.retry_after_seconds or 1)
+        return language.text(f"{page}.error_{refusal}", wait=wait), 200 if refusal == "wrong" else error.status
 
-    async def recheck_client(self, request: AuthorizationRequest, scope: str) -> Client:
-        """Return the client of the request as it is registered now, or raise what `recheck_registration` raises."""
+    async def recheck_client(self, request: Request, wanted: AuthorizationRequest, scope: str) -> Client:
+        """Return the client of the wanted request as it is registered now. Raises what `recheck_registration` raises.
+
+        Pages may lead back to the client from then on.
+        """
         async with self.logins.seed_keeper.required():
-            return recheck_registration(request, scope, await self.clients.find(request.client_id))
+            client = recheck_registration(wanted, scope, await self.clients.find(wanted.client_id))
+        self.pages.offer_way_back(request, client, wanted.return_address)
+        return client
 
     def open_login(self, request: Request, place: Place, sealed: str) -> tuple[PendingLogin, str]:
         """Return the pending login and the secret of this browser, and use the login's language.

@@ -23,6 +23,9 @@ CLIENT_ID: Final = "token_service.client_id"
 PEER_IS_TRUSTED: Final = "token_service.peer_is_trusted"
 """True if the peer is a trusted proxy, so that the address in the scope is the one that it forwarded."""
 
+WAY_BACK: Final = "token_service.way_back"
+"""The name of the client, and the verified address by which a page may lead back to it."""
+
 LANGUAGE: Final = "token_service.language"
 """The tag of the language in which a page answers, once it is chosen."""
 
