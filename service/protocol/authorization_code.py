@@ -31,6 +31,7 @@ class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):
     code_challenge: str | None
     username: str
     scope: str
+    browser_name: str = ""
     sid: str = ""
 
     grant_type = AUTHORIZATION_CODE

@@ -8,7 +8,8 @@
 --
 -- A family, the record of one grant: first what never changes:
 --     version, created_ms, grant_type ("p" for password, "a" for authorization_code), secret_used ("1" if the client
---     authenticated with a secret, or "0"), user_digest, subject, client_id, username, scope, sid,
+--     authenticated with a secret, or "0"), user_digest, subject, client_id, username, scope, browser_name,
+--     sid,
 --   and then what a refresh changes:
 --     expires_ms        the end of the family unless it is refreshed
 --     access_until_ms   the end of its last access token
@@ -25,11 +26,11 @@
 --                       also stands for the generations between the previous entry and itself
 -- A browser session: version, created_ms, expires_ms, user_digest, subject, realm, username, login (the digest of the
 --   first of this user's consecutive sessions in this browser), name (the user's name at the identity provider, or
---   empty), sid.
+--   empty), browser_name, sid.
 -- A consent: version, created_ms, expires_ms, login, user_digest, answer (empty; "denied"; the digest of the code),
 --   request (JSON, which has no line ends), sid.
 -- A code: version, created_ms, expires_ms, user_digest, subject, client_id, redirect_uri, code_challenge, username,
---   scope, sid.
+--   scope, browser_name, sid.
 -- A code after its exchange: version, client_id, code_challenge, family digest.
 -- An access token: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
 -- The tombstone of a family: version, ended_ms, reason (see `EndReason` in families.py), head, presented (the
@@ -37,6 +38,8 @@
 --   created_ms, client_id, subject, username, scope. Tombstones are for people to read. No request reads one, and no
 --   family is restored from one.
 -- The user_digest names the keys of the user, and the subject is what other systems know the user by (User.subject).
+-- The browser_name tells family and system of the browser of the login, as in "Firefox/Windows". It is empty if they are
+-- unknown, and for a login by the password grant.
 -- The sid of these records tells from which login at an identity provider they come: a digest of its session id there,
 --   "-" if the provider named none, empty in realm main.
 

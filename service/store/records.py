@@ -44,6 +44,7 @@ class FamilyRecord(NamedTuple):
     client_id: str
     username: str
     scope: str
+    browser_name: str
     sid: str
     expires_ms: int
     access_until_ms: int
@@ -115,6 +116,7 @@ class BrowserSessionRecord(NamedTuple):
     username: str
     login: str
     name: str
+    browser_name: str
     sid: str
 
 

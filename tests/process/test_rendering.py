@@ -21,8 +21,15 @@ from service.web.pages.sessions import PasswordErrors
 HOSTILE = """<b>x</b>"' onfocus=alert(1) &amp; {7*7} {{7*7}} {text.__globals__}"""
 NOW = datetime(2026, 11, 21, 10, 44, tzinfo=UTC)
 PAGES = ("login.html", "consent.html", "refused.html", "sessions.html", "start.html")
-SESSION = {"id": "s", "client_name": "Example Web Shop", "roles": ROLES, "since": NOW, "last_used": NOW}
-BROWSER = {"id": "b", "is_this": False, "since": NOW, "until": NOW}
+SESSION = {
+    "id": "s",
+    "client_name": "Example Web Shop",
+    "roles": ROLES,
+    "since": NOW,
+    "last_used": NOW,
+    "browser": ("Firefox", "/", "Linux"),
+}
+BROWSER = {"id": "b", "is_this": False, "names": ("Chrome", "/", "Windows"), "since": NOW, "until": NOW}
 BACK = {"back_to": "Example Web Shop", "back_url": "https://shop.example/callback"}
 CONTEXTS: dict[str, dict[str, Any]] = {
     "login.html": {
@@ -77,7 +84,20 @@ CONTEXTS: dict[str, dict[str, Any]] = {
 }
 NAMES = frozenset(
     {
-        *("realm", "roles", "now", "since", "until", "last_used", "has_passwords", "remember_me", "insecure", "kind"),
+        *(
+            "realm",
+            "roles",
+            "now",
+            "since",
+            "until",
+            "last_used",
+            "browser",
+            "names",
+            "has_passwords",
+            "remember_me",
+            "insecure",
+            "kind",
+        ),
         *("more", "is_this", "more_browsers", "has_password", "password_errors"),
     }
 )

@@ -5,21 +5,24 @@ import pytest
 
 from service.crypto.keyring import make_browser_session
 from service.protocol.user import identify_user
+from service.web.request.browser_name import name_browser
 from service.worker import Worker
 from tests.conftest import Clock
 from tests.support.browser import (
+    LOGIN,
     SESSION_COOKIE,
     SESSIONS,
     Browser,
     HtmlForm,
     Page,
+    authorization_response,
     authorization_url,
     is_consent_page,
     is_login_page,
     page_text,
     register_neighbour,
 )
-from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, tokens_of
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, tokens_of
 from tests.support.codes import SESSION_MS
 from tests.support.logins import login_of
 
@@ -39,7 +42,8 @@ def browser_forms_of(page: httpx2.Response) -> list[HtmlForm]:
 def count_browsers(page: httpx2.Response) -> tuple[int, int]:
     """Return how often the page names this browser, and another one."""
     text = Page(page).text
-    return text.count(page_text("sessions.this_browser")), text.count(page_text("sessions.other_browser"))
+    this = text.count(f"({page_text('sessions.this_browser')})")
+    return this, text.count(page_text("sessions.other_browser")) - this
 
 
 async def test_the_page_shows_each_browser_and_marks_this_one(browser: Browser, http: httpx2.AsyncClient) -> None:
@@ -53,7 +57,62 @@ async def test_the_page_shows_each_browser_and_marks_this_one(browser: Browser, 
     assert len(browser_forms_of(page)) == 2
     text = Page(page).text
     assert page_text("sessions.signed_in_until") in text
-    assert text.index(page_text("sessions.this_browser")) < text.index(page_text("sessions.other_browser"))
+    unknown = page_text("sessions.other_browser")
+    assert text.index(f"{unknown} ({page_text('sessions.this_browser')})") == text.index(unknown)
+
+
+FIREFOX = "Mozilla/5.0 (Windows NT 10.0; Win64; x64; rv:140.0) Gecko/20100101 Firefox/140.0"
+
+
+@pytest.mark.clause("decided-browsers-named")
+async def test_browsers_and_their_sessions_have_a_name(browser: Browser, http: httpx2.AsyncClient) -> None:
+    page = await browser.open(authorization_url())
+    form = Page(page).find_form(LOGIN)
+    filled = form.fields | {"username": ALICE.username, "password": ALICE.password}
+    page = await browser.send(LOGIN, filled, **{"User-Agent": FIREFOX})
+    tokens = tokens_of(
+        await PHONE_APP.exchange(http, authorization_response(await browser.allow(page))["code"], PHONE_CALLBACK)
+    )
+    await PHONE_APP.refresh(http, tokens["refresh_token"])
+    await PHONE_APP.log_in(http, ALICE)
+    text = Page(await browser.open(SESSIONS)).text
+
+    assert "Firefox on Windows (this browser)" in text
+    assert text.count("Allowed in Firefox on Windows") == 1  # the other session is one by password
+
+
+CHROME = "AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0"
+
+
+@pytest.mark.clause("decided-browsers-named")
+@pytest.mark.parametrize(
+    ("user_agent", "name"),
+    [
+        (FIREFOX, "Firefox/Windows"),
+        (f"Mozilla/5.0 (X11; Linux x86_64) {CHROME} Safari/537.36", "Chrome/Linux"),
+        (f"Mozilla/5.0 (Windows NT 10.0; Win64; x64) {CHROME} Safari/537.36 Edg/140.0.0.0", "Edge/Windows"),
+        (f"Mozilla/5.0 (Windows NT 10.0; Win64; x64) {CHROME} Safari/537.36 OPR/120.0.0.0", "Opera/Windows"),
+        (f"Mozilla/5.0 (X11; CrOS x86_64 14541.0.0) {CHROME} Safari/537.36", "Chrome/ChromeOS"),
+        (f"Mozilla/5.0 (Linux; Android 10; K) SamsungBrowser/28.0 {CHROME} Mobile Safari/537.36", "Samsung/Android"),
+        (
+            "Mozilla/5.0 (iPhone; CPU iPhone OS 18_5 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) "
+            "Version/18.5 Mobile/15E148 Safari/604.1",
+            "Safari/iOS",
+        ),
+        (
+            "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) "
+            "Version/18.5 Safari/605.1.15",
+            "Safari/macOS",
+        ),
+        ("curl/8.5.0", ""),
+        ("Firefox/140.0", ""),
+        ("x\n" * 5000 + FIREFOX, ""),
+        ("", ""),
+    ],
+)
+def test_a_browser_is_named_from_fixed_lists_only(user_agent: str, name: str) -> None:
+    assert name_browser(user_agent) == name
+    assert len(name) <= 24
 
 
 async def test_a_browser_is_signed_out_and_nothing_else(browser: Browser, http: httpx2.AsyncClient) -> None:

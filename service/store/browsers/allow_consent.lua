@@ -22,7 +22,8 @@ local expires_ms = now_ms + code_ttl_ms
 local created_ms = math.max(now_ms, consent.created_ms, session.created_ms)
 local record = string.format('2\n%d\n%d\n', created_ms, expires_ms)
   .. table.concat({
-    consent.user_digest, session.subject, client_id, redirect_uri, code_challenge, username, scope, session.sid,
+    consent.user_digest, session.subject, client_id, redirect_uri, code_challenge, username, scope,
+    session.browser_name, session.sid,
   }, '\n')
 redis.call('SET', code_key, record, 'PX', code_ttl_ms)
 add_member(consent.user_digest, 'code:' .. code_digest, expires_ms, now_ms)

@@ -43,6 +43,7 @@ class BrowserSessions:
         login: Login,
         *,
         lifetime_ms: int,
+        browser_name: str = "",
         former: RandomToken | None = None,
     ) -> bool:
         """Start a browser session after a login.
@@ -66,6 +67,7 @@ class BrowserSessions:
             realm=user.realm,
             username=user.username,
             name=login.shown_name,
+            browser_name=browser_name,
             former_digest=former.digest if former is not None and former.shard == name.shard else "",
             ttl_ms=lifetime_ms,
         )

@@ -5,7 +5,7 @@ local MOST_TOKENS = 100
 local REPLAYS_COUNTED = 6
 local GRACE_SLICES = 64
 
-local FAMILY = '^(2\n(%d+)\n%l\n(%d)\n' .. string.rep('([^\n]*)\n', 4) .. '(realm:[^\n]*)\n([^\n]*)\n)'
+local FAMILY = '^(2\n(%d+)\n%l\n(%d)\n' .. string.rep('([^\n]*)\n', 4) .. '(realm:[^\n]*)\n[^\n]*\n([^\n]*)\n)'
   .. string.rep('(%d+)\n', 5) .. '([^\n]*)\n' .. string.rep('(%d+)([^\n]*)\n', 2) .. '([^\n]*)(.*)$'
 local TOKEN = ' (%d+):(%-?%d+):(%d+):([%w_-]+)()'
 local FIRST_TOKEN = '^' .. TOKEN

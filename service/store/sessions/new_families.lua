@@ -4,7 +4,7 @@
 local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)
   family.fixed_lines = string.format('2\n%d\n', family.created_ms) .. table.concat({
     family.grant_type, family.secret_used, family.user_digest, family.subject, family.client_id, family.username,
-    family.scope, family.sid,
+    family.scope, family.browser_name, family.sid,
   }, '\n') .. '\n'
   family.expires_ms = cap_lifetime(family.created_ms, now_ms + refresh_ttl_ms, max_age_ms)
   family.access_until_ms, family.indexed_until_ms, family.head, family.oldest = 0, 0, 1, 0

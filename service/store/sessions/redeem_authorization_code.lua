@@ -15,10 +15,10 @@ if not text then
   if redis.call('EXISTS', redeemed_key) == 1 then return { 'repeated' } end
   return { 'unknown' }
 end
-local line = read_lines(text, 'an authorization code', 11)
+local line = read_lines(text, 'an authorization code', 12)
 local code_created_ms, code_expires_ms = line[2], line[3]
 local user_digest, subject, client_id, code_challenge = line[4], line[5], line[6], line[8]
-local username, scope, sid = line[9], line[10], line[11]
+local username, scope, browser_name, sid = line[9], line[10], line[11], line[12]
 local now_ms = read_clock()
 if now_ms >= code_expires_ms then return { 'unknown' } end
 if code_created_ms <= read_mark(user_digest, sid) then return { 'revoked' } end
@@ -30,7 +30,8 @@ forget_member(user_digest, 'code:' .. code_digest)
 local created_ms = math.max(now_ms, code_created_ms)
 local family = {
   created_ms = created_ms, grant_type = 'a', secret_used = secret_used, user_digest = user_digest,
-  subject = subject, client_id = client_id, username = username, scope = scope, sid = sid,
+  subject = subject, client_id = client_id, username = username, scope = scope,
+  browser_name = browser_name, sid = sid,
 }
 local lives_ms =
   start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)

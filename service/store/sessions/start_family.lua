@@ -16,7 +16,8 @@ local created_ms = date_login(user_digest, sid, begun_ms, now_ms)
 if not created_ms then return { 'revoked' } end
 local family = {
   created_ms = created_ms, grant_type = 'p', secret_used = secret_used, user_digest = user_digest,
-  subject = subject, client_id = client_id, username = username, scope = scope, sid = sid,
+  subject = subject, client_id = client_id, username = username, scope = scope,
+  browser_name = '', sid = sid,
 }
 local lives_ms =
   start_family(family, family_digest, access_digest, now_ms, access_ttl_ms, refresh_ttl_ms, max_age_ms)

@@ -230,6 +230,7 @@ class SessionsPages(PageSteps):
             "roles": parse_scope(family.scope).roles,
             "since": _to_datetime(family.created_ms),
             "last_used": _to_datetime(family.used_ms),
+            "browser": family.browser_name.partition("/"),
         }
 
 
@@ -239,6 +240,7 @@ def _show_browser(digest: str, record: BrowserSessionRecord, session: BrowserSes
         "is_this": digest == session.name.digest,
         "since": _to_datetime(record.created_ms),
         "until": _to_datetime(record.expires_ms),
+        "names": record.browser_name.partition("/"),
     }
 
 

@@ -39,6 +39,7 @@ from service.store.single_use import SingleUse
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.page import PageRefusal, Pages
 from service.web.pages.pending_logins import FORM, PendingLogin, PendingLogins, Place
+from service.web.request.browser_name import name_browser
 from service.web.request.client_address import get_prefixes
 from service.web.request.security_events import record_request_event, record_user_event, recording_login
 from service.web.request.state import REASON
@@ -146,7 +147,10 @@ class PageSteps:
         session = make_browser_session(user.identity.shard)
         lifetime_ms = self.settings.stay_signed_in_ttl_ms if remember_me else self.settings.login_session_ttl_ms
         former = self.browsers.find_session_token(request)
-        if not await self.browser_sessions.start(session, login, lifetime_ms=lifetime_ms, former=former):
+        browser_name = name_browser(request.headers.get("user-agent", ""))
+        if not await self.browser_sessions.start(
+            session, login, lifetime_ms=lifetime_ms, browser_name=browser_name, former=former
+        ):
             self.users.forget(user.identity)
             return None
         client_id = authorization_request.client_id if authorization_request else ""
