@@ -99,6 +99,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     handlers: dict[str, dict[str, Handler]] = {
         "/": {"GET": start.get},
         "/authorization/assets/page.css": {"GET": start.stylesheet},
+        "/authorization/assets/page.js": {"GET": start.script},
         "/authorization/assets/logo": {"GET": start.logo},
         "/favicon.ico": {"GET": start.logo},
         "/.well-known/change-password": {"GET": start.redirect_to_password},

@@ -98,6 +98,8 @@ class Settings:
     page_accent: str = setting("TOKEN_SERVICE_PAGE_ACCENT", parsers.parse_colour, "#1f5fa8")
     page_help_url: str | None = setting("TOKEN_SERVICE_PAGE_HELP_URL", parsers.parse_link, None)
     page_register_url: str | None = setting("TOKEN_SERVICE_PAGE_REGISTER_URL", parsers.parse_link, None)
+    page_privacy_url: str | None = setting("TOKEN_SERVICE_PAGE_PRIVACY_URL", parsers.parse_link, None)
+    page_legal_url: str | None = setting("TOKEN_SERVICE_PAGE_LEGAL_URL", parsers.parse_link, None)
     log_level: str = setting("LOG_LEVEL", parsers.one_of("debug", "info", "warning", "error", "critical"), "info")
     log_format: str = setting("LOG_FORMAT", parsers.one_of("console", "json"), _log_format_of_the_terminal)
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import httpx2
 import pytest
 import redis
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from service.worker import Worker
 from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application
+from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, Device, new_context
 from tests.pages.conftest import StartService
 from tests.pages.deployment import SHOP, Deployment
 from tests.pages.steps import (
@@ -24,10 +25,14 @@ from tests.pages.steps import (
     set_login_cookies,
 )
 from tests.support.browser import LOGIN, SESSIONS, authorization_url, page_text, register
-from tests.support.clients_and_users import ALICE, PHONE_APP, WEB_SHOP, OAuthClient, UserCredentials
+from tests.support.clients_and_users import ALICE, METER, PHONE_APP, WEB_SHOP, OAuthClient, UserCredentials
+from tests.support.servers import ServiceProcess
 
 EDGES = """buttons => buttons.map(button => getComputedStyle(button)).map(style => [
   style.borderTopStyle, parseFloat(style.borderTopWidth) >= 1, style.borderTopColor === style.backgroundColor])"""
+
+
+FOOT = ["page.privacy", "page.legal"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,13 @@ async def start(page_setup: PageSetup) -> None:
 async def login(page_setup: PageSetup) -> None:
     await page_setup.page.goto(page_setup.request_address)
     await expect_login(page_setup.page)
+
+
+async def login_of_an_unusable_account(page_setup: PageSetup) -> None:
+    await set_login_cookies(page_setup.page, page_setup.worker, METER)
+    await page_setup.page.goto(page_setup.request_address)
+    await expect_login(page_setup.page)
+    await expect(page_setup.page.get_by_role("status")).to_be_visible()
 
 
 async def login_wrong(page_setup: PageSetup) -> None:
@@ -146,6 +158,7 @@ async def signed_out(page_setup: PageSetup) -> None:
 
 STATES: list[Callable[[PageSetup], Awaitable[None]]] = [
     login,
+    login_of_an_unusable_account,
     login_wrong,
     consent_to_several_roles_over_http,
     refused,
@@ -166,15 +179,40 @@ async def test_everybody_can_use_the_page_in_this_state(
     await assert_usable(page_setup.page)
 
 
-@pytest.mark.parametrize(("address", "links"), [(SESSIONS, ["login.help", "login.register"]), (LOGIN, ["login.help"])])
+@pytest.mark.parametrize(
+    ("address", "links"), [(SESSIONS, ["login.help", "login.register", *FOOT]), (LOGIN, ["login.help", *FOOT])]
+)
 async def test_everybody_can_use_the_links_for_help(
     page: Page, start_service: StartService, address: str, links: list[str]
 ) -> None:
-    names = ("TOKEN_SERVICE_PAGE_HELP_URL", "TOKEN_SERVICE_PAGE_REGISTER_URL")
+    names = (f"TOKEN_SERVICE_PAGE_{name}_URL" for name in ("HELP", "REGISTER", "PRIVACY", "LEGAL"))
     service = start_service(**dict.fromkeys(names, "https://help.example/"))
     await page.goto(service.url + address)
     await expect(page.get_by_role("link")).to_have_text([page_text(link) for link in links])
     await assert_usable(page)
+
+
+@pytest.mark.clause("decided-page-script")
+@pytest.mark.parametrize(
+    "device",
+    [pytest.param(PHONE, id="phone"), pytest.param(DESKTOP, id="desktop"), pytest.param(NO_JAVASCRIPT, id="no script")],
+)
+async def test_sessions_fold_on_a_phone_and_times_are_local(
+    browser: Browser, worker: Worker, service: ServiceProcess, device: Device
+) -> None:
+    context = await new_context(browser, device, service.url)
+    page = await context.new_page()
+    await set_login_cookies(page, worker)
+    await page.goto(SESSIONS)
+    heading = page.get_by_role("heading", name=page_text("password.heading"))
+    is_utc = page.locator("time", has_text="UTC")
+    await expect(heading).to_be_visible()
+    await expect(is_utc).to_have_count(2 if device is NO_JAVASCRIPT else 0)
+    if device is PHONE:
+        await expect(button(page, "password.submit")).not_to_be_visible()
+        await heading.click()
+    await expect(button(page, "password.submit")).to_be_visible()
+    await context.close()
 
 
 async def test_pages_respect_reduced_motion(page_setup: PageSetup) -> None:

@@ -178,6 +178,8 @@ WRONG = {
     "TOKEN_SERVICE_PAGE_LOGO": ["nowhere/logo.png"],
     "TOKEN_SERVICE_PAGE_ACCENT": ["blue", "#12345", "1f5fa8", "#fff\n", "#fff;x:y"],
     "TOKEN_SERVICE_PAGE_HELP_URL": ["help", "/help", "mailto:help", "https://", "https://x/a b"],
+    "TOKEN_SERVICE_PAGE_PRIVACY_URL": ["javascript:alert(1)"],
+    "TOKEN_SERVICE_PAGE_LEGAL_URL": ["//example.org"],
     "TOKEN_SERVICE_PAGE_REGISTER_URL": ["javascript:alert(1)", "//example.org", "https://x:port", "https://x/\n"],
     "TOKEN_SERVICE_LOGIN_ATTEMPTS": ["10", "0/minute", "10/fortnight", "10 / minute", "1.5/day"],
     "TOKEN_SERVICE_PASSWORD_MIN_LENGTH": ["0", "129", "8.0"],

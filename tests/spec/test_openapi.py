@@ -40,6 +40,7 @@ PAGES = {
     "/authorization/consent",
     "/authorization/switch",
     "/authorization/assets/page.css",
+    "/authorization/assets/page.js",
     "/authorization/assets/logo",
     "/sessions",
     "/sessions/",

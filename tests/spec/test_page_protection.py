@@ -28,7 +28,7 @@ PAGES = {
     "signed out": f"{CONSENT}?request=x",
 }
 KNOWN_ORIGIN = "https://shop.example"
-ASSETS = ("/authorization/assets/page.css", "/authorization/assets/logo")
+ASSETS = ("/authorization/assets/page.css", "/authorization/assets/page.js", "/authorization/assets/logo")
 
 
 def assert_protected(response: httpx2.Response) -> None:
@@ -52,7 +52,9 @@ def assert_page_protected(response: httpx2.Response) -> None:
     policy = policy_of(response)
     assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == ["'none'"]
     assert policy["style-src"] == policy["img-src"] == ["'self'"]
-    assert not {"script-src", "frame-src", "connect-src", "object-src"} & policy.keys()
+    has_script = response.url.path == SESSIONS and not is_login_page(response)
+    assert policy.get("script-src") == (["'self'"] if has_script else None)
+    assert not {"frame-src", "connect-src", "object-src"} & policy.keys()
     assert policy.get("form-action", ["'self'"]) == ["'self'"]
     assert response.headers["content-type"] == "text/html; charset=utf-8"
 

@@ -133,9 +133,10 @@ class Pages:
         Pages of a login keep the relation to a window that opened them: the callback page of a client reports to it.
         """
         language = self.get_language(request)
+        policy = f"{_POLICY}; script-src 'self'" if template == "sessions.html" else _POLICY
         headers = self._headers | {
             "Content-Language": language.tag,
-            "Content-Security-Policy": _POLICY if may_leave else f"{_POLICY}; form-action 'self'",
+            "Content-Security-Policy": policy if may_leave else f"{policy}; form-action 'self'",
             "Vary": "Accept-Language",
         }
         if "/authorization/" not in request.scope["path"]:

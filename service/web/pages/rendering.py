@@ -31,6 +31,8 @@ class Renderer:
     def __init__(self, settings: Settings) -> None:
         web_path = urlsplit(settings.web_url).path
         self.stylesheet = _make_stylesheet(settings.page_accent).encode()
+        self.script = (TEMPLATES / "page.js").read_bytes()
+        self.script_path = f"{web_path}/authorization/assets/page.js?v={hashlib.sha256(self.script).hexdigest()[:12]}"
         digest = hashlib.sha256(self.stylesheet).hexdigest()
         self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={digest[:12]}"
         self._shared: Mapping[str, Any] = {
@@ -38,7 +40,10 @@ class Renderer:
             "has_logo": settings.page_logo is not None,
             "help_url": settings.page_help_url,
             "register_url": settings.page_register_url,
+            "privacy_url": settings.page_privacy_url,
+            "legal_url": settings.page_legal_url,
             "web_path": web_path,
+            "script_path": self.script_path,
             "stylesheet_path": self.stylesheet_path,
             "logo_path": f"{web_path}/authorization/assets/logo",
         }

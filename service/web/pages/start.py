@@ -48,6 +48,11 @@ class StartEndpoint:
         headers = self._asset_headers | {"Cache-Control": "public, max-age=31536000, immutable"}
         return Response(self._pages.renderer.stylesheet, 200, headers, "text/css")
 
+    async def script(self, _: Request) -> Response:
+        """Return the script of /sessions/, which may be cached like the stylesheet."""
+        headers = self._asset_headers | {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(self._pages.renderer.script, 200, headers, "text/javascript")
+
     async def logo(self, _: Request) -> Response:
         headers = self._asset_headers | {"Cache-Control": "public, max-age=3600"}
         return Response(self._logo, 200, headers, self._logo_type)
