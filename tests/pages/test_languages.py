@@ -25,4 +25,5 @@ async def test_german_words_fit_on_a_small_screen(
             await set_login_cookies(page, worker)
         await page.goto(address)
         await expect(page.locator("html")).to_have_attribute("lang", "de")
+        await page.locator("details").evaluate_all("parts => parts.forEach(part => (part.open = true))")
         await assert_usable(page)
