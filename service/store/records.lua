@@ -26,7 +26,7 @@
 --                       also stands for the generations between the previous entry and itself
 -- A browser session: version, created_ms, expires_ms, user_digest, subject, realm, username, login (the digest of the
 --   first of this user's consecutive sessions in this browser), name (the user's name at the identity provider, or
---   empty), browser_name, sid.
+--   empty), browser_name, used_ms (when it last asked for a consent), sid.
 -- A consent: version, created_ms, expires_ms, login, user_digest, answer (empty; "denied"; the digest of the code),
 --   request (JSON, which has no line ends), sid.
 -- A code: version, created_ms, expires_ms, user_digest, subject, client_id, redirect_uri, code_challenge, username,

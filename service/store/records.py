@@ -117,6 +117,7 @@ class BrowserSessionRecord(NamedTuple):
     login: str
     name: str
     browser_name: str
+    used_ms: int
     sid: str
 
 
@@ -168,6 +169,7 @@ def _parse_tokens(text: str) -> tuple[IssuedToken, ...]:
 _CONVERSIONS: Final[dict[str, Callable[[str], Any]]] = {
     "created_ms": int,
     "expires_ms": int,
+    "used_ms": int,
     "ended_ms": int,
     "access_until_ms": int,
     "indexed_until_ms": int,

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.clause("decided-browser-logins-listed")
 
 END_BROWSER = "/sessions/end-browser"
 CLICKS = 20
+HOUR_SECONDS = 3_600
 IDENTITY = identify_user(ALICE.realm, ALICE.username)
 
 
@@ -79,6 +80,21 @@ async def test_browsers_and_their_sessions_have_a_name(browser: Browser, http: h
 
     assert "Firefox on Windows (this browser)" in text
     assert text.count("Allowed in Firefox on Windows") == 1  # the other session is one by password
+
+
+@pytest.mark.clause("decided-browsers-named")
+async def test_page_tells_when_a_browser_last_asked_for_consent(
+    browser: Browser, http: httpx2.AsyncClient, clock: Clock
+) -> None:
+    other = Browser(http)
+    await browser.sign_in(stay="yes")
+    await other.sign_in(stay="yes")
+    clock.advance(50 * HOUR_SECONDS)
+    await other.open(authorization_url())
+    clock.advance(2 * HOUR_SECONDS)
+    text = Page(await browser.open(SESSIONS)).text
+
+    assert text.count("Last used 2 hours ago") == text.count("Last used 2 days ago") == 1
 
 
 CHROME = "AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0"

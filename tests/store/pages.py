@@ -18,7 +18,7 @@ from tests.support.logins import login_of
 
 CONSENT_MS = 1_800_000
 
-_BROWSER_LINES = "version created_ms expires_ms user_digest subject realm username login name browser_name sid"
+_BROWSER_LINES = "version created_ms expires_ms user_digest subject realm username login name browser_name used_ms sid"
 _CONSENT_LINES = "version created_ms expires_ms login user_digest answer request sid"
 _CODE_LINES = (
     "version created_ms expires_ms user_digest subject client_id redirect_uri code_challenge username scope "

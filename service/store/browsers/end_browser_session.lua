@@ -8,7 +8,7 @@
 
 local text = redis.call('GET', browser_key)
 if not text then return { 'unknown' } end
-local user_digest = read_lines(text, 'a browser session', 11)[4]
+local user_digest = read_lines(text, 'a browser session', 12)[4]
 redis.call('DEL', browser_key)
 forget_member(user_digest, 'browser:' .. browser_digest)
 return { 'ended' }

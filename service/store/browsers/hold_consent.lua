@@ -1,4 +1,4 @@
--- Stores an authorization request until the user of the browser session answers it.
+-- Stores an authorization request until the user of the browser session answers it, and notes that the session is used.
 -- KEYS     consent_key browser_key
 -- DERIVED  mark, index
 -- ARGV     consent_digest request ttl_ms:number
@@ -15,6 +15,8 @@ local consent = {
   login = session.login, user_digest = session.user_digest, answer = '',
   request = request, sid = session.sid,
 }
+session.lines[11] = now_ms
+redis.call('SET', browser_key, table.concat(session.lines, '\n'), 'KEEPTTL')
 redis.call('SET', consent_key, format_consent(consent), 'PX', consent.expires_ms - now_ms)
 add_member(session.user_digest, 'consent:' .. consent_digest, consent.expires_ms, now_ms)
 return { 'held' }

@@ -10,10 +10,10 @@ local function find_live(key, what, digest_position, sid_position, now_ms)
 end
 
 local function find_browser_session(browser_key, now_ms)
-  local line = find_live(browser_key, 'a browser session', 4, 11, now_ms)
+  local line = find_live(browser_key, 'a browser session', 4, 12, now_ms)
   return line and {
     created_ms = line[2], expires_ms = line[3], user_digest = line[4], subject = line[5], login = line[8],
-    browser_name = line[10], sid = line[11],
+    browser_name = line[10], sid = line[12], lines = line,
   }
 end
 

@@ -19,7 +19,7 @@ local expires_ms = now_ms + ttl_ms
 local former = former_digest ~= '' and find_browser_session(key_of('browser', former_digest), now_ms)
 local login = former and former.user_digest == user_digest and former.login or browser_digest
 local record = string.format('2\n%d\n%d\n', created_ms, expires_ms)
-  .. table.concat({ user_digest, subject, realm, username, login, name, browser_name, sid }, '\n')
+  .. table.concat({ user_digest, subject, realm, username, login, name, browser_name, created_ms, sid }, '\n')
 redis.call('SET', browser_key, record, 'PX', ttl_ms)
 add_member(user_digest, 'browser:' .. browser_digest, expires_ms, now_ms)
 return { 'started' }

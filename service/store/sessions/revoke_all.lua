@@ -24,7 +24,7 @@
 -- Scores in the key `revoked`. Those of members that a step may delete are not negative.
 local LIMIT, UNREADABLE = '-1', '-2'
 -- The lines of each kind of record that have the user_digest and the sid.
-local LINES = { code = { 4, 12 }, consent = { 5, 8 }, browser = { 4, 11 } }
+local LINES = { code = { 4, 12 }, consent = { 5, 8 }, browser = { 4, 12 } }
 
 local now_ms, steps, answer = read_clock(), 0, {}
 local is_earlier = until_ms > 0 and until_ms < now_ms

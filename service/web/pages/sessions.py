@@ -31,7 +31,7 @@ from service.web.request.client_address import get_peer, get_prefixes
 from service.web.request.reading import read_form
 from service.web.request.security_events import record_user_event, recording_login
 
-SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session", "browser", "current", "new", "repeated"})
+SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session", "browser", "current", "new", "twice", "repeated"})
 MAX_SHOWN: Final = 100
 
 _FORCES_LOGIN: Final[tuple[Notice, ...]] = ("signed_out_here", "signed_out_everywhere", "login_not_admitted")
@@ -239,6 +239,7 @@ def _show_browser(digest: str, record: BrowserSessionRecord, session: BrowserSes
         "id": digest,
         "is_this": digest == session.name.digest,
         "since": _to_datetime(record.created_ms),
+        "last_used": _to_datetime(record.used_ms),
         "until": _to_datetime(record.expires_ms),
         "names": record.browser_name.partition("/"),
     }
@@ -251,13 +252,15 @@ def _to_datetime(ms: int) -> datetime:
 def find_mistakes(language: Language, fields: Form, min_characters: int, *names: str) -> PasswordErrors | None:
     """Return what is wrong with the form, or None. Whether the current password is right is not checked here.
 
-    `names` are the user's own, which no new password may be.
+    `names` are the user's own, which no new password may be. Without scripts, `twice` stands in the form, and the new
+    password is in two fields.
     """
-    current, new, repeated = (fields.get(name, "") for name in ("current", "new", "repeated"))
+    current, new = fields.get("current", ""), fields.get("new", "")
+    repeated = fields.get("repeated", "" if "twice" in fields else new)
     errors = PasswordErrors(
         current=None if current else language.text("password.current_missing"),
         new=_find_mistake_in_new(language, current, new, min_characters, *names),
-        repeated=None if repeated else language.text("password.repeated_missing"),
+        repeated=None if repeated or not new else language.text("password.repeated_missing"),
     )
     if repeated and not errors.new and repeated != new:
         errors = errors._replace(repeated=language.text("password.repeated_differs"))
