@@ -100,7 +100,7 @@ async def test_only_changes_follow_a_second_export(admin: Admin, tmp_path: Path)
 
     assert second.json == {"added": 0, "updated": 1, "unchanged": 1, "sessions_ended": 0}
     shown = (await admin("user", "show", CAROL.username, "--json")).json
-    assert (shown["name"], shown["id"]) == ("Carol Example", "41")
+    assert (shown["name"], shown["id"]) == ("Carol Example", "1")
 
 
 async def test_users_with_old_hashes_are_found_and_disabled(

@@ -25,14 +25,14 @@ from tests.fuzz.generators import bent_bytes, data, json_values
 from tests.store.sessions import DEFAULT_LIFETIMES
 
 FAMILY = (
-    b"2\n1700000000000\np\n1\ndigest\nsubject\nshop\nalice\nrealm:main role:enduser\n\n8000000000000\n8000000000000\n"
+    b"2\n1700000000000\np\n1\ndigest\nsubject\nshop\nalice\nrealm:main role:enduser\n\n\n8000000000000\n8000000000000\n"
     b"8000000000000\n2\n0\n1:1:1\n2 0:0:600000:" + b"a" * 22 + b" 1:4688:600000:" + b"b" * 22 + b"\n"
     b"1 1:5000:600000:" + b"r" * 22 + b"\n 0:0"
 )
 GRANT = b"2\n1700000000000\n9700000000000\nfamily\nshop\nsubject\nalice\nrealm:main role:enduser"
-CODE = b"2\n1700000000000\n9700000000000\ndigest\nsubject\nshop\nhttps://shop.example/\n\nalice\nrealm:main\n-"
+CODE = b"2\n1700000000000\n9700000000000\ndigest\nsubject\nshop\nhttps://shop.example/\n\nalice\nrealm:main\n\n-"
 REDEEMED = b"2\nshop\n\nfamily"
-SESSION = b"2\n1700000000000\n9700000000000\ndigest\nsubject\nmain\nalice\nlogin\n\n-"
+SESSION = b"2\n1700000000000\n9700000000000\ndigest\nsubject\nmain\nalice\nlogin\n\n\n1700000000000\n-"
 TOMBSTONE = b"2\n1700000000000\nrevoked\n1\n1\n\n1700000000000\nshop\nsubject\nalice\nrealm:main role:enduser"
 REQUEST = (
     b'{"client_id":"shop","return_address":{"redirect_uri":"https://shop.example/","state":"x"},'

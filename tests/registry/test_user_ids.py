@@ -148,11 +148,14 @@ class TestImports:
     @pytest.mark.parametrize(
         ("lines", "mistake"),
         [
-            ([make_user("ann", id="a"), make_user("lee", id="a")], "line 2: id: is already given in line 1"),
-            ([make_user("ann", id="k")], "line 1: id: is that of the user kim"),
-            ([make_user("kim", id="other")], "line 1: id: is not the one that the user has; an id never changes"),
-            ([make_user("ann", id="")], "line 1: id: expected an id, or no such member"),
-            ([make_user("ann", id="~a")], "line 1: id: expected 1 to 128 printable ASCII characters without blank"),
+            ([make_user("ann", id="a"), make_user("lee", id="a")], "line 2 (lee): id: is already given in line 1"),
+            ([make_user("ann", id="k")], "line 1 (ann): id: is that of the user kim"),
+            ([make_user("kim", id="other")], "line 1 (kim): id: is not the one that the user has; an id never changes"),
+            ([make_user("ann", id="")], "line 1 (ann): id: expected an id, or no such member"),
+            (
+                [make_user("ann", id="~a")],
+                "line 1 (ann): id: expected 1 to 128 printable ASCII characters without blank",
+            ),
         ],
         ids=("doubled", "taken", "changed", "empty", "malformed"),
     )
@@ -168,7 +171,7 @@ class TestImports:
         await import_users(worker, make_user("kim", id="k"))
         await make_editor(worker.redis).put_user(KIM, lambda user: renamed(user, "lee"))
 
-        with pytest.raises(BadSeed, match="line 1: id: is that of the user lee"):
+        with pytest.raises(BadSeed, match=r"line 1 \(kim\): id: is that of the user lee"):
             await import_users(worker, make_user("kim", id="k"))
         await import_users(worker, make_user("kim"))
         assert (await list_ids(worker)).keys() == {"kim", "lee"}

@@ -32,4 +32,4 @@ def read_everything(store: Any) -> Iterator[str]:
 def give_sid(store: Any, family_key: str, sid: str) -> None:
     """Let a session come from this login at an identity provider."""
     lines = store.get(family_key).split("\n")
-    store.set(family_key, "\n".join([*lines[:9], sid, *lines[10:]]), keepttl=True)
+    store.set(family_key, "\n".join([*lines[:10], sid, *lines[11:]]), keepttl=True)

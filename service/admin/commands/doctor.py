@@ -14,7 +14,6 @@ from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.output import Advance, Output, format_bytes, format_span
 from service.config.settings import PREFIX, choose_durability, make_redis_url, unknown_variables
-from service.crypto.certificates import fetch_certificate, find_expiry
 from service.crypto.hash_kinds import find_hash_cost
 from service.protocol.client import MIN_SECRET_CHARACTERS, Client, Lifetimes
 from service.protocol.logout_token import LOGOUT_PATH
@@ -182,6 +181,8 @@ async def _look_at_ids(context: AdminContext) -> AsyncIterator[Finding]:
 
 async def _look_at_certificates(context: AdminContext) -> AsyncIterator[Finding]:
     """Look at the certificates of the public addresses, and of Redis with its Sentinels."""
+    from service.crypto.certificates import fetch_certificate, find_expiry  # cryptography, for this command alone
+
     settings, url = context.settings, make_redis_url(context.settings)
     nodes = (*url.nodes, *(master.node for master in await context.redis.list_masters()))
     servers = {node: "REDIS_URL" for node in nodes if node and url.tls}
