@@ -15,6 +15,7 @@ if (show) {
     show.setAttribute("aria-pressed", shown);
   };
   show.hidden = false;
+  document.getElementById("twice").remove();
   show.addEventListener("click", () => set(field.type === "password"));
   field.form.addEventListener("submit", () => set(false));
 }

@@ -34,7 +34,7 @@ def encode(data: bytes, signs: bytes = b"+/") -> str:
     return b64encode(data, signs).decode().rstrip("=")
 
 
-def find_obstacle(username: str, password: str) -> str | None:
+def find_obstacle(username: str | None, password: str) -> str | None:
     """Return the reason for which an account cannot move, or None."""
     if not username:
         return "no address"
@@ -44,13 +44,17 @@ def find_obstacle(username: str, password: str) -> str | None:
     return None if convert(password) else f"the hash is {kind}$" if sign else "the hash is unsalted"
 
 
-for account in json.load(sys.stdin.buffer):
-    fields = account["fields"]
-    username, password = fields["email"], fields["password"]
-    if obstacle := find_obstacle(username, password):
-        sys.stderr.write(f"left out: {username or account['pk']}: {obstacle}\n")
+try:
+    accounts = [each for each in json.load(sys.stdin.buffer) if "password" in each["fields"]]
+except ValueError as error:
+    sys.exit(f"expected what `manage.py dumpdata` writes: {error}")
+for account in accounts:
+    fields, pk = account["fields"], account.get("pk")
+    username, password = fields.get("email"), fields["password"]
+    if obstacle := "no primary key" if pk is None else find_obstacle(username, password):
+        sys.stderr.write(f"left out: {username or pk}: {obstacle}\n")
         continue
     name = f"{fields.get('first_name', '')} {fields.get('last_name', '')}".strip()
-    user = {"username": username, "id": str(account["pk"]), "password_hash": convert(password), "roles": ROLES}
-    user |= {"name": name} if fields["is_active"] else {"name": name, "disabled": True}
+    user = {"username": username, "id": str(pk), "password_hash": convert(password), "roles": ROLES}
+    user |= {"name": name} if fields.get("is_active", True) else {"name": name, "disabled": True}
     sys.stdout.write(json.dumps(user) + "\n")

@@ -35,18 +35,21 @@ def convert(credential: dict[str, str]) -> str | None:
     return "$".join(["", head, *(b64encode(part, signs).decode().rstrip("=") for part in parts)])
 
 
-realm = json.load(sys.stdin.buffer)
-if "users" not in realm:
-    sys.exit("the file has no users; export it with --users realm_file, not in the admin console")
+try:
+    realm = json.load(sys.stdin.buffer)
+except ValueError as error:
+    sys.exit(f"expected the export of a realm: {error}")
+if not isinstance(realm, dict) or "users" not in realm:
+    sys.exit("expected one realm with its users; export it with --realm and --users realm_file")
 for user in realm["users"]:
     if "serviceAccountClientId" in user:
         continue
     username = user.get("email") or user["username"]
     # Credentials of other types are second factors and passkeys.
     passwords = [each for each in user.get("credentials", ()) if each["type"] == "password"]
-    password_hash = convert(passwords[0]) if passwords else None
+    password_hash = convert(passwords[0]) if passwords and "secretData" in passwords[0] else None
     if password_hash is None:
-        data = passwords and json.loads(passwords[0]["credentialData"])
+        data = passwords and json.loads(passwords[0].get("credentialData", '{"algorithm": "of an old Keycloak"}'))
         obstacle = f"the hash is {data['algorithm']}" if data else "no password"
         sys.stderr.write(f"left out: {username}: {obstacle}\n")
         continue

@@ -15,11 +15,11 @@ CONNECT_SECONDS: Final = 5.0
 
 
 def find_expiry(certificate: x509.Certificate) -> str | None:
-    """Return when the certificate expires, or has expired. Returns None if that is more than two weeks ahead."""
+    """Return when the certificate expires, or when it expired. Returns None if that is more than two weeks ahead."""
     end, now = certificate.not_valid_after_utc, datetime.now(UTC)
     if end > now + WARN_BEFORE:
         return None
-    return f"the certificate {'expires' if end > now else 'has expired'} on {end:%Y-%m-%d at %H:%M} UTC: renew it"
+    return f"the certificate {'expires' if end > now else 'expired'} on {end:%Y-%m-%d at %H:%M} UTC: renew it"
 
 
 def find_expiry_in_file(file: str) -> str | None:

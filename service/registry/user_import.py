@@ -117,7 +117,7 @@ class UserImport:
         sessions end, and of the totals. Raises ChangeRefused if the file is no longer the one that was checked.
         Batches before that are written.
         """
-        counts = {"added": 0, "updated": 0, "unchanged": 0, "sessions_ended": 0}
+        counts = {"added": 0, "updated": 0, "unchanged": 0, "users_logged_out": 0}
         mistakes, done = Mistakes(), 0
         try:
             async for batch, planned in self._run(mistakes):
@@ -125,7 +125,7 @@ class UserImport:
                     if ending or counts["added"] + counts["updated"] < MAX_REPORTED:
                         record_change(old, new, actor=actor, reason="import")
                     counts["added" if old is None else "updated"] += 1
-                    counts["sessions_ended"] += ending is not None
+                    counts["users_logged_out"] += ending is not None
                 counts["unchanged"] += len(batch) - len(planned)
                 done += len(batch)
                 on_progress(done, self.total)
@@ -230,11 +230,11 @@ def _remember_hash(old: User | None, new: User, given_hash: str | None) -> User:
     """Return the new record with a digest of the hash that the line gives.
 
     If an earlier import gave the same hash, the password stays as it is: a login may have replaced the hash since then,
-    or the user the password.
+    or the user the password. A line with the hash that the user has by now, as `export` writes it, changes neither.
     """
     if given_hash is None:
         return new
     digest = digest_hash(given_hash)
-    if old is not None and old.imported_hash == digest:
+    if old is not None and old.imported_hash and (old.imported_hash == digest or old.password_hash == given_hash):
         return replace(new, password_hash=old.password_hash, upgraded_from=old.upgraded_from)
     return replace(new, imported_hash=digest)

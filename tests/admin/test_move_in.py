@@ -82,6 +82,32 @@ async def test_exported_users_log_in_and_keep_their_ids(
     assert (await admin("user", "show", inactive.username, "--json")).json["disabled"]
 
 
+@pytest.mark.parametrize(
+    ("system", "typed", "told"),
+    [
+        ("django", "", "expected what `manage.py dumpdata` writes: "),
+        ("django", '[{"model": "auth.user", "fields": {"password": "!", "email": "a@b.c"}}]', "a@b.c: no primary key"),
+        (
+            "django",
+            '[{"model": "auth.group", "pk": 1, "fields": {}}, {"pk": 2, "fields": {"password": "!"}}]',
+            "2: no address",
+        ),
+        ("keycloak", "[{}]", "expected one realm with its users"),
+        (
+            "keycloak",
+            '{"users": [{"username": "a", "credentials": [{"type": "password", "hashedSaltedValue": "x"}]}]}',
+            "a: the hash is of an old Keycloak",
+        ),
+    ],
+)
+def test_script_names_what_it_cannot_read(system: str, typed: str, told: str) -> None:
+    command = [sys.executable, str(CHECKOUT / "examples" / "move_in" / f"from_{system}.py")]
+    done = subprocess.run(command, input=typed, text=True, capture_output=True, check=False)
+
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.clause("decided-user-import")
 async def test_only_changes_follow_a_second_export(admin: Admin, tmp_path: Path) -> None:
     def account(pk: int, **fields: Any) -> dict[str, Any]:
@@ -98,7 +124,7 @@ async def test_only_changes_follow_a_second_export(admin: Admin, tmp_path: Path)
 
     second = await admin("user", "import", str(file), "--json")
 
-    assert second.json == {"added": 0, "updated": 1, "unchanged": 1, "sessions_ended": 0}
+    assert second.json == {"added": 0, "updated": 1, "unchanged": 1, "users_logged_out": 0}
     shown = (await admin("user", "show", CAROL.username, "--json")).json
     assert (shown["name"], shown["id"]) == ("Carol Example", "1")
 

@@ -43,7 +43,10 @@ async def test_only_named_sessions_end(
     ("words", "told"),
     [
         (("--user", ALICE.username), "have ended: 1. So have their access tokens, and all codes and browser sessions."),
-        (("--client", "phone-app"), "phone-app, with access tokens: 1. Browser sessions stay."),
+        (
+            ("--client", "phone-app"),
+            "phone-app have ended: 1. So have their access tokens and codes. Browser sessions stay.",
+        ),
         (
             ("--everything",),
             "of all users have ended. So have their access tokens, and all codes and browser sessions.",

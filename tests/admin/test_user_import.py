@@ -28,8 +28,8 @@ async def test_imported_users_log_in_with_their_old_passwords(
 
     first, again = await admin("user", "import", str(file)), await admin("user", "import", str(file), "--json")
 
-    assert "2 added, 1 updated, 0 unchanged, 0 sessions ended" in first.output
-    assert again.json == {"added": 0, "updated": 0, "unchanged": 3, "sessions_ended": 0}
+    assert "2 added, 1 updated, 0 unchanged, 0 users logged out" in first.output
+    assert again.json == {"added": 0, "updated": 0, "unchanged": 3, "users_logged_out": 0}
     for person in (EVE, ZOE, ALICE):
         assert (await PHONE_APP.log_in(http, person)).status_code == 200
         wrong = UserCredentials(person.username, "wrong")

@@ -13,7 +13,7 @@ DAY = 24
 
 @pytest.mark.parametrize(
     ("hours", "says"),
-    [(-1, "the certificate has expired on "), (13 * DAY, "the certificate expires on "), (15 * DAY, "")],
+    [(-1, "the certificate expired on "), (13 * DAY, "the certificate expires on "), (15 * DAY, "")],
 )
 def test_a_certificate_is_named_for_two_weeks(hours: int, says: str) -> None:
     key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])

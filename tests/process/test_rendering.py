@@ -29,7 +29,14 @@ SESSION = {
     "last_used": NOW,
     "browser": ("Firefox", "/", "Linux"),
 }
-BROWSER = {"id": "b", "is_this": False, "names": ("Chrome", "/", "Windows"), "since": NOW, "until": NOW}
+BROWSER = {
+    "id": "b",
+    "is_this": False,
+    "names": ("Chrome", "/", "Windows"),
+    "since": NOW,
+    "last_used": NOW,
+    "until": NOW,
+}
 BACK = {"back_to": "Example Web Shop", "back_url": "https://shop.example/callback"}
 CONTEXTS: dict[str, dict[str, Any]] = {
     "login.html": {

@@ -65,7 +65,7 @@ async def test_repetition_completes_an_import_interrupted_at_any_call(
         assert names[ALICE.username] == ("Alice", False), calls
         assert names[BOB.username] == ("Bob", False), calls
         assert (names["user1"], names["zoe"]) == (("", True), ("", False)), calls
-        assert await import_users(worker, *SECOND) == {"added": 0, "updated": 0, "unchanged": 5, "sessions_ended": 0}
+        assert await import_users(worker, *SECOND) == {"added": 0, "updated": 0, "unchanged": 5, "users_logged_out": 0}
         repeated += is_changed
         calls += 1
 
@@ -122,7 +122,7 @@ async def test_imported_change_ends_sessions_as_at_the_console(
 
     counts = await import_users(sessions.worker, {"username": ALICE.username.upper()} | fields)
 
-    assert counts["sessions_ended"] == ended
+    assert counts["users_logged_out"] == ended
     assert sessions.live(session) == [not ended]
     assert (await sessions.find_user()).roles == tuple(fields.get("roles", ["enduser"]))
 
@@ -142,8 +142,10 @@ async def test_repeated_line_keeps_a_renewed_hash_and_a_new_password(
     session = await sessions.start(ALICE)
 
     assert (await import_users(worker, make_user(ALICE.username)))["unchanged"] == 1
+    assert (await import_users(worker, make_user(ALICE.username, password_hash=OTHER_HASH)))["unchanged"] == 1
+    assert (await import_users(worker, make_user(ALICE.username)))["unchanged"] == 1
     assert ((await sessions.find_user()).password_hash, sessions.live(session)) == (OTHER_HASH, [True])
-    assert (await import_users(worker, make_user(ALICE.username, password_hash=NEWEST_HASH)))["sessions_ended"] == 1
+    assert (await import_users(worker, make_user(ALICE.username, password_hash=NEWEST_HASH)))["users_logged_out"] == 1
     assert (await sessions.find_user()).password_hash == NEWEST_HASH
 
 

@@ -54,7 +54,9 @@ class Application:
         try:
             answer = await command(**msgspec.json.decode(await request.body() or b"{}", type=Arguments))
         except (ValueError, TypeError, AttributeError, ChangeRefused) as mistake:
-            return JSONResponse({"error": "invalid_request", "error_description": str(mistake)}, 400)
+            return JSONResponse(
+                {"error": "invalid_request", "error_description": f"{command.__name__}: {mistake}"}, 400
+            )
         # In an outage the socket does not exist. The check also waits for the invalidations of what has changed.
         while self._socket.exists() and await self._worker.health.describe_obstacle():  # noqa: ASYNC110
             await asyncio.sleep(0.005)

@@ -196,7 +196,7 @@ async def _look_at_certificates(context: AdminContext) -> AsyncIterator[Finding]
             yield Finding("note", subject, f"the certificate of {host}:{port} cannot be read from here: {error}")
             continue
         if expiry:
-            level: Level = "trouble" if "has expired" in expiry else "warning"
+            level: Level = "trouble" if " expired " in expiry else "warning"
             yield Finding(level, subject, f"{host}:{port}: {expiry}")
 
 

@@ -89,7 +89,8 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
     with output.progress("Scanning all sessions"):
         ended = await context.session_scan.end_sessions([client_id], lambda _: "console")
     context.record("revoke_all_by_console", client_id=client_id, reason="client", count=ended)
-    told = f"Ended all sessions and codes of {client_id}, with access tokens: {ended}. Browser sessions stay."
+    rest = "So have their access tokens and codes. Browser sessions stay"
+    told = f"All sessions with {client_id} have ended: {ended}. {rest}."
     output.done(told, client_id=client_id, ended=ended)
 
 
