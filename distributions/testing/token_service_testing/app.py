@@ -34,8 +34,8 @@ class Application:
         self._offset_ms = self._answers_to_lose = 0
         self._worker = worker = Worker(load_settings(os.environ), lambda: self._offset_ms)
         worker.redis.router.options = worker.redis.router.options._replace(stable_seconds=0)  # reconnects at once
-        commands = (self.tokens, self.advance, self.end, self.lose, self.outage, self.reset)
-        routes = [Route(f"/_test/{each.__name__}", partial(self._run, each), methods=["POST"]) for each in commands]
+        commands = ("tokens", "advance", "end", "lose", "outage", "reset")
+        routes = [Route(f"/_test/{each}", partial(self._run, each), methods=["POST"]) for each in commands]
         self._service = build_app(worker, routes)
         self._socket = socket_path(worker.settings.data_dir)
         self._second_name = self._socket.with_name("tests.sock")
@@ -50,13 +50,11 @@ class Application:
             send.__self__.transport.abort()  # type: ignore[attr-defined] # a method of uvicorn's cycle of a request
             await receive()  # returns when the connection is closed
 
-    async def _run(self, command: Any, request: Request) -> JSONResponse:
+    async def _run(self, name: str, request: Request) -> JSONResponse:
         try:
-            answer = await command(**msgspec.json.decode(await request.body() or b"{}", type=Arguments))
+            answer = await getattr(self, name)(**msgspec.json.decode(await request.body() or b"{}", type=Arguments))
         except (ValueError, TypeError, AttributeError, ChangeRefused) as mistake:
-            return JSONResponse(
-                {"error": "invalid_request", "error_description": f"{command.__name__}: {mistake}"}, 400
-            )
+            return JSONResponse({"error": "invalid_request", "error_description": f"{name}: {mistake}"}, 400)
         # In an outage the socket does not exist. The check also waits for the invalidations of what has changed.
         while self._socket.exists() and await self._worker.health.describe_obstacle():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
