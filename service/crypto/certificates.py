@@ -14,15 +14,16 @@ WARN_BEFORE: Final = timedelta(days=14)
 CONNECT_SECONDS: Final = 5.0
 
 
-def find_expiry(certificate: x509.Certificate) -> str | None:
-    """Return when the certificate expires, or when it expired. Returns None if that is more than two weeks ahead."""
+def find_expiry(certificate: x509.Certificate) -> tuple[bool, str] | None:
+    """Return True if the certificate has expired, and when, in words. Returns None until two weeks before its expiry."""
     end, now = certificate.not_valid_after_utc, datetime.now(UTC)
     if end > now + WARN_BEFORE:
         return None
-    return f"the certificate {'expires' if end > now else 'expired'} on {end:%Y-%m-%d at %H:%M} UTC: renew it"
+    verb = "expires" if end > now else "expired"
+    return end <= now, f"the certificate {verb} on {end:%Y-%m-%d at %H:%M} UTC: renew it"
 
 
-def find_expiry_in_file(file: str) -> str | None:
+def find_expiry_in_file(file: str) -> tuple[bool, str] | None:
     """Return what `find_expiry` returns for the first certificate in a PEM file, which is the server's own."""
     try:
         return find_expiry(x509.load_pem_x509_certificate(Path(file).read_bytes()))

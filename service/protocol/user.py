@@ -183,7 +183,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def subject(self) -> str:
-        """What other systems know the user by, unique over realms: the id, or in external realms `~` and the digest."""
+        """The outward id, which is unique over realms: the id in realm main, `~` and the digest in external realms."""
         return self.id if self.realm == MAIN_REALM else f"~{self.identity.digest}"
 
 

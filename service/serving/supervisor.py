@@ -85,7 +85,7 @@ def _serve(command_line: list[str], application: str, greet: Greet) -> int:
     for warning in unknown_variables(os.environ):
         log.warning(warning)
     if arguments["ssl_certfile"] and (expiry := find_expiry_in_file(arguments["ssl_certfile"])):
-        log.warning(f"--ssl-certfile {arguments['ssl_certfile']}: {expiry}")
+        log.warning(f"--ssl-certfile {arguments['ssl_certfile']}: {expiry[1]}")
     if settings.seed_file is not None:
         load_seed(settings.seed_file, settings.min_password_characters)
     _say_what_is_used(settings)

@@ -21,8 +21,8 @@ class TokenService:
     - tokens(username, client_id, scope, realm) logs a user in without a password, and returns the token response. The
       last two have defaults.
     - advance(seconds) moves the clock of the service and of the store.
-    - end(username, realm) ends everything of a user.
-    - lose(answers) loses so many responses of the token endpoint after their work is done.
+    - end(username, realm) revokes everything that a user has.
+    - lose(answers) drops so many responses of the token endpoint after their work is done.
     - outage(is_on) begins or ends an outage of the store.
     - reset() brings the service back to its state after the start.
     """

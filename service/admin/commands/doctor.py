@@ -196,8 +196,8 @@ async def _look_at_certificates(context: AdminContext) -> AsyncIterator[Finding]
             yield Finding("note", subject, f"the certificate of {host}:{port} cannot be read from here: {error}")
             continue
         if expiry:
-            level: Level = "trouble" if " expired " in expiry else "warning"
-            yield Finding(level, subject, f"{host}:{port}: {expiry}")
+            has_expired, sentence = expiry
+            yield Finding("trouble" if has_expired else "warning", subject, f"{host}:{port}: {sentence}")
 
 
 def _look_at_lifetimes(lifetimes: Lifetimes) -> Iterator[tuple[str, str]]:
