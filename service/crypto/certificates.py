@@ -15,7 +15,7 @@ CONNECT_SECONDS: Final = 5.0
 
 
 def find_expiry(certificate: x509.Certificate) -> tuple[bool, str] | None:
-    """Return True if the certificate has expired, and when, in words. Returns None until two weeks before its expiry."""
+    """Return True if the certificate has expired, and a sentence with the time. Returns None until two weeks before."""
     end, now = certificate.not_valid_after_utc, datetime.now(UTC)
     if end > now + WARN_BEFORE:
         return None
