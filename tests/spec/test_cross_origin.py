@@ -135,6 +135,18 @@ async def test_the_metadata_may_be_read_by_a_registered_origin(http: httpx2.Asyn
             assert "origin" in response.headers["vary"].lower()
 
 
+@pytest.mark.clause("decided-cors-origins")
+async def test_a_response_that_caches_keep_varies_by_origin(http: httpx2.AsyncClient) -> None:
+    """A cache that kept the response to a request without an origin would give it to pages."""
+    responses = [await http.get(METADATA), await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE))]
+
+    assert [response.headers.get("vary") for response in responses] == ["Origin", None]
+    assert [response.headers["cache-control"] for response in responses] == [
+        "public, max-age=300",
+        "no-store, no-cache",
+    ]
+
+
 @pytest.mark.clause("decided-cors-origins", "decided-cors-preflight", "decided-userinfo")
 async def test_a_registered_origin_may_ask_who_logged_in(http: httpx2.AsyncClient) -> None:
     headers = bearer(tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])

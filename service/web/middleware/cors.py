@@ -26,7 +26,8 @@ _EXPOSED: Final = (b"access-control-expose-headers", b"Retry-After, WWW-Authenti
 class CrossOrigin:
     """Middleware that answers preflight requests, and lets registered origins read responses.
 
-    `methods` maps each path that allows CORS to the methods that may be used there.
+    `methods` maps each path that allows CORS to the methods that may be used there. Only a response that a cache might
+    keep for another caller needs `Vary`, so a POST without an origin is passed on unchanged.
     """
 
     def __init__(self, app: ASGIApp, origins: OriginCache, methods: Mapping[str, str]) -> None:
@@ -35,11 +36,9 @@ class CrossOrigin:
         self._methods = methods
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["path"] not in self._methods:
-            return self._app(scope, receive, send)
-        if scope["method"] != "OPTIONS" and not list_header_values(scope, b"origin"):
-            return self._app(scope, receive, _marked(send, ""))
-        return self._answer_origin(scope, receive, send)
+        if scope["path"] in self._methods and (scope["method"] != "POST" or list_header_values(scope, b"origin")):
+            return self._answer_origin(scope, receive, send)
+        return self._app(scope, receive, send)
 
     async def _answer_origin(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
