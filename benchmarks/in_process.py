@@ -28,11 +28,7 @@ async def running_in_process(environment: Mapping[str, str]) -> AsyncIterator[tu
 @contextmanager
 def logging_to(file: Path) -> Iterator[None]:
     """Write the warnings of the service in this process to a file, in the format of a worker's log."""
-    configure_logging("warning", "json")
-    root = logging.getLogger()
-    with file.open("w") as log:
-        for handler in root.handlers:
-            if isinstance(handler, logging.StreamHandler):
-                handler.setStream(log)
+    with file.open("wb") as log:
+        configure_logging("warning", "json", log.write)
         yield
-        root.handlers.clear()
+        logging.getLogger().handlers.clear()

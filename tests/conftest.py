@@ -11,7 +11,6 @@ import asyncio
 import io
 import logging
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from functools import cache
@@ -389,11 +388,8 @@ def json_logs() -> Iterator[io.StringIO]:
     """The log at level debug, in JSON."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    configure_logging("debug", "json")
     written = io.StringIO()
-    for handler in root.handlers:
-        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
-            handler.setStream(written)
+    configure_logging("debug", "json", lambda line: written.write(line.decode()))
     yield written
     root.handlers[:] = handlers
     root.setLevel(level)

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import select
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import TracebackType
-from typing import Final, TextIO
+from typing import Final
 
 import msgspec
 
@@ -83,28 +85,30 @@ class EventLog:
         self.write(logging.ERROR, event, fields)
 
 
-class _JsonHandler(logging.StreamHandler[TextIO]):
-    def write_event(self, name: str, level: int, event: str, fields: Mapping[str, object]) -> None:
-        """Write the line that the formatter would make. A line that cannot be written raises nothing."""
-        named = _name_event(event, level, name, time.time_ns() // 1_000)
-        self.acquire()
+class _JsonHandler(logging.Handler):
+    """A handler that passes each event to `write_line` as a JSON object on a line."""
+
+    def __init__(self, write_line: Callable[[bytes], object]) -> None:
+        super().__init__()
+        self._write_line = write_line
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the event with the trace of its exception. A line that cannot be written raises nothing."""
         try:
-            self.stream.write(f"{_bound({**fields, **named})[1]}\n")
-            self.stream.flush()
+            event = _collect_fields(record)
+            if record.exc_info:
+                event["exception"] = "\n".join(_list_trace_lines(record.exc_info))
+            self._write_line(_bound(event)[1] + b"\n")
+        except Exception:
+            self.handleError(record)
+
+    def write_event(self, name: str, level: int, event: str, fields: Mapping[str, object]) -> None:
+        """Write the line that `emit` would write for a record of this event."""
+        try:
+            complete = _name_event(fields, event, level, name, time.time_ns() // 1_000)
+            self._write_line(_bound(complete)[1] + b"\n")
         except Exception:
             self.handleError(logging.LogRecord(name, level, "", 0, event, (), None))
-        finally:
-            self.release()
-
-
-class _JsonFormatter(logging.Formatter):
-    """A formatter that writes each event as a JSON object on a line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        event = _collect_fields(record)
-        if record.exc_info:
-            event["exception"] = "\n".join(_list_trace_lines(record.exc_info))
-        return _bound(event)[1]
 
 
 class _ConsoleFormatter(logging.Formatter):
@@ -126,12 +130,22 @@ class _ConsoleFormatter(logging.Formatter):
         return "\n".join([line, *map(make_printable, trace)])
 
 
-def configure_logging(level: str, log_format: str) -> None:
-    """Configure the logs of this process; each worker calls it again. `log_format` is `json` or `console`."""
-    if log_format == "json":
-        handler: logging.StreamHandler[TextIO] = _JsonHandler(sys.stderr)
-        handler.setFormatter(_JsonFormatter())
-    else:
+def write_to_stderr(line: bytes) -> None:
+    """Write the line with one system call, so that no buffer mixes it with lines of other processes."""
+    while line:
+        try:
+            line = line[os.write(2, line) :]
+        except BlockingIOError:  # a full pipe that another program has made non-blocking
+            select.select([], [2], [])
+
+
+def configure_logging(level: str, log_format: str, write_line: Callable[[bytes], object] = write_to_stderr) -> None:
+    """Configure the logs of this process; each worker calls it again.
+
+    `log_format` is `json` or `console`. `write_line` is for JSON only.
+    """
+    handler: logging.Handler = _JsonHandler(write_line)
+    if log_format == "console":
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(_ConsoleFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
@@ -162,14 +176,14 @@ def _collect_fields(record: logging.LogRecord) -> dict[str, object]:
     """Return the fields of the event, then its name, level, logger, time and trace id, if there is one."""
     fields: Mapping[str, object] = getattr(record, RECORD_FIELDS, {})
     time_us = round(record.created * 1_000_000)
-    return {**fields, **_name_event(record.getMessage(), record.levelno, record.name, time_us)}
+    return _name_event(fields, record.getMessage(), record.levelno, record.name, time_us)
 
 
-def _name_event(event: str, level: int, logger: str, time_us: int) -> dict[str, object]:
+def _name_event(fields: Mapping[str, object], event: str, level: int, logger: str, time_us: int) -> dict[str, object]:
     second, microsecond = divmod(time_us, 1_000_000)
     timestamp = f"{_format_second(second)}.{microsecond:06}Z"
     name = logging.getLevelName(level).lower()
-    named: dict[str, object] = {"event": event, "level": name, "logger": logger, "timestamp": timestamp}
+    named = {**fields, "event": event, "level": name, "logger": logger, "timestamp": timestamp}
     trace_id = find_trace_id()
     if trace_id is not None:
         named["trace_id"] = trace_id
@@ -197,17 +211,15 @@ def _list_trace_lines(exc_info: _ExcInfo) -> list[str]:
     return [shorten(line, MAX_TRACE_LINE_LENGTH) for line in shown]
 
 
-def _bound(event: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
+def _bound(event: Mapping[str, object]) -> tuple[Mapping[str, object], bytes]:
     """Return the event and its JSON. If the line would be longer than MAX_LINE_BYTES, the texts are shortened.
 
     The trace of an exception is left unchanged and does not count.
     """
     line = _encode(event)
-    if line.isascii() and len(line) <= MAX_LINE_BYTES:
-        return event, line
-    most_bytes = MAX_LINE_BYTES + (len(_encode({"": event["exception"]}).encode()) if "exception" in event else 0)
+    most_bytes = MAX_LINE_BYTES + (len(_encode({"": event["exception"]})) if "exception" in event else 0)
     for length in _FIELD_LENGTHS:
-        if len(line.encode()) <= most_bytes:
+        if len(line) <= most_bytes:
             break
         event = {
             name: shorten(value, length) if isinstance(value, str) and name != "exception" else value
@@ -217,9 +229,9 @@ def _bound(event: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
     return event, line
 
 
-def _encode(event: Mapping[str, object]) -> str:
+def _encode(event: Mapping[str, object]) -> bytes:
     line = msgspec.json.encode(event, enc_hook=repr)
-    return line.decode() if line.isascii() and b"\x7f" not in line else escape_json(line.decode())
+    return line if line.isascii() and b"\x7f" not in line else escape_json(line.decode()).encode()
 
 
 def shorten(text: str, most: int) -> str:
