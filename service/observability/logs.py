@@ -16,7 +16,7 @@ import select
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -46,7 +46,7 @@ RECORD_FIELDS: Final = "fields"
 
 _AMBIGUOUS: Final = re.compile(r"[\s='\"]|^$")
 
-_TRACEPARENT: Final = re.compile(rb"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACEPARENT: Final = re.compile(r"00-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 _trace_id: ContextVar[str | None] = ContextVar("trace_id", default=None)
 
@@ -246,15 +246,14 @@ def escape_json(text: str) -> str:
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
-def use_trace(headers: Iterable[tuple[bytes, bytes]]) -> None:
+def use_trace(traceparents: Sequence[str]) -> None:
     """Set the trace of the work in this task, and in the tasks that it starts from now on.
 
     A header that is malformed or repeated names no trace. A request without a trace clears the context variable, since
     the task of a pipelined request inherits the context of the request before it.
     """
-    values = [value for name, value in headers if name == b"traceparent"]
-    found = _TRACEPARENT.fullmatch(values[0]) if len(values) == 1 else None
-    _trace_id.set(None if found is None else found[1].decode())
+    found = _TRACEPARENT.fullmatch(traceparents[0]) if len(traceparents) == 1 else None
+    _trace_id.set(None if found is None else found[1])
 
 
 def find_trace_id() -> str | None:

@@ -16,6 +16,7 @@ from service.observability.audit_stream import AuditStream
 from service.observability.logs import use_trace
 from service.protocol.errors import InvalidRequest, InvalidToken, OAuthError
 from service.redis_client.deadline import start_budget
+from service.web.request.reading import list_header_values
 from service.web.request.state import HEAD_BYTES
 from service.web.responses import answer_oauth_error
 
@@ -46,7 +47,7 @@ class RequestContext:
             await self._lifespan(scope, receive, send)
             return
         start_budget()
-        use_trace(scope["headers"])
+        use_trace(list_header_values(scope, b"traceparent"))
         if _ESCAPE in scope["raw_path"] or scope["root_path"]:
             path = scope["raw_path"].decode("latin-1").removeprefix(scope["root_path"])
             scope.update(path=path, root_path="")

@@ -12,12 +12,12 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.config.parsers import Network
 from service.store.attempts import Prefix, Prefixes
+from service.web.request.reading import get_headers, list_header_values
 from service.web.request.state import PEER_IS_TRUSTED
 
 LOCAL_PEER: Final = "127.0.0.1"
@@ -70,10 +70,10 @@ class TrustedProxies:
         return self._app(scope, receive, send)
 
     def _apply_forwarded(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
         scope[PEER_IS_TRUSTED] = True
-        scope["client"] = (self._get_client(scope, headers.getlist("x-forwarded-for")), 0)
-        forwarded_scheme = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
+        scope["client"] = (self._get_client(scope, list_header_values(scope, b"x-forwarded-for")), 0)
+        schemes = ",".join(list_header_values(scope, b"x-forwarded-proto"))
+        forwarded_scheme = schemes.rpartition(",")[2].strip().lower()
         if forwarded_scheme in ("http", "https"):
             scope["scheme"] = forwarded_scheme
 
@@ -86,7 +86,7 @@ class TrustedProxies:
         client = peer = get_peer(scope)
         hops = ",".join(forwarded_for).rsplit(",", _MAX_HOPS)[-_MAX_HOPS:]
         if not any(hop.strip() for hop in hops):
-            if not any(name in _UNREAD_HEADERS for name, _ in scope["headers"]):
+            if _UNREAD_HEADERS.isdisjoint(get_headers(scope)):
                 return peer
             hops = [""]
         for hop in reversed(hops):
@@ -139,7 +139,7 @@ def _make_prefixes(text: str) -> Prefixes:
 
 
 def _forwards_addresses(scope: Scope) -> bool:
-    return any(name in _FORWARDING_HEADERS for name, _ in scope["headers"])
+    return not _FORWARDING_HEADERS.isdisjoint(get_headers(scope))
 
 
 def get_peer(scope: Scope) -> str:

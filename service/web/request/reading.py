@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Scope
 
 from service.protocol.authorization import parse_query
 from service.protocol.errors import InvalidRequest
@@ -26,17 +27,27 @@ from service.protocol.parameters import (
     parse_form,
     parse_json,
 )
-from service.web.request.state import BODY_IS_COMPLETE
+from service.web.request.state import BODY_IS_COMPLETE, HEADERS
 
 BODY_SECONDS: Final = 10.0
 """The time limit for the body of a request, which usually has a few hundred bytes."""
 
 
-def list_header_values(scope: Mapping[str, Any], name: bytes) -> list[str]:
-    """Return all values of the header `name`, which is in lower case.
+def get_headers(scope: Scope) -> Mapping[bytes, bytes]:
+    """Return the headers by their names in lower case, with the last value of a repeated header.
 
-    This runs at every request, where a Request would cost too much.
+    Most looks at a header find that it is not there, and need not search the list then.
     """
+    if HEADERS not in scope:
+        scope[HEADERS] = dict(scope["headers"])
+    headers: Mapping[bytes, bytes] = scope[HEADERS]
+    return headers
+
+
+def list_header_values(scope: Scope, name: bytes) -> list[str]:
+    """Return all values of the header `name`, which is in lower case."""
+    if name not in get_headers(scope):
+        return []
     return [value.decode("latin-1") for found, value in scope["headers"] if found == name]
 
 
@@ -71,14 +82,14 @@ async def _read_body(request: Request, content_type: str, known: Collection[str]
 
     Raises InvalidRequest if the body has another content type or an encoding, or the query a `known` parameter.
     """
-    check_content_type(next(iter(list_header_values(request.scope, b"content-type")), None), content_type)
-    headers = request.scope["headers"]
-    if any(name == b"content-encoding" and value.lower() != b"identity" for name, value in headers):
+    headers = get_headers(request.scope)
+    check_content_type(headers.get(b"content-type", b"").decode("latin-1"), content_type)
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise InvalidRequest("content_encoding_unknown", status=415)
     if request.scope["query_string"]:
         check_query(request.scope["query_string"], known)
-    announced = next(iter(list_header_values(request.scope, b"content-length")), "0")
-    if announced.isdecimal() and float(announced) > MAX_FORM_BYTES:  # int raises for thousands of digits
+    announced = headers.get(b"content-length", b"0")
+    if announced.isdigit() and float(announced) > MAX_FORM_BYTES:  # int raises for thousands of digits
         raise InvalidRequest("form_too_large", status=413)
     body, is_whole = b"", False
     try:

@@ -20,6 +20,9 @@ GRANT: Final = "token_service.grant"
 CLIENT_ID: Final = "token_service.client_id"
 """The registered client that a request names, for the security events and the metrics. Empty if there is none."""
 
+HEADERS: Final = "token_service.headers"
+"""What `get_headers` returns, once it was called."""
+
 PEER_IS_TRUSTED: Final = "token_service.peer_is_trusted"
 """True if the peer is a trusted proxy, so that the address in the scope is the one that it forwarded."""
 
