@@ -23,7 +23,7 @@ from service.protocol.errors import InvalidRequest, OAuthError, render_refusal
 from service.protocol.parameters import MAX_FORM_BYTES
 from service.serving.responses import JoiningCycle, LingeringTransport
 from service.web.request.client_address import LOCAL_PEER
-from service.web.request.state import BODY_IS_COMPLETE, HEAD_BYTES
+from service.web.request.state import BODY_IS_COMPLETE
 
 HEAD_SECONDS: Final = 10.0
 """Time from the start of a connection, or from the first byte of a later request, until the request's head is whole."""
@@ -246,7 +246,6 @@ class HttpConnection(HttpToolsProtocol):
         self._check_head()
         super().on_headers_complete()
         self.cycle.__class__ = JoiningCycle
-        self.scope[HEAD_BYTES] = self._other_bytes  # type: ignore[typeddict-unknown-key]
         # A new list for the trailers of a chunked body, which the parser also reports. They must not be added to the
         # headers, which were judged already.
         self.headers = []

@@ -6,7 +6,6 @@ import re
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -14,7 +13,7 @@ from service.protocol.token_response import NO_STORE_HEADERS
 from service.protocol.uri import free_loopback_port
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import OriginCache
-from service.web.request.reading import list_header_values
+from service.web.request.reading import get_headers
 
 _MAX_ORIGIN_CHARACTERS: Final = 300
 _PREFLIGHT_HEADERS: Final = {"Access-Control-Max-Age": "600", "Vary": "Origin"} | NO_STORE_HEADERS
@@ -36,16 +35,16 @@ class CrossOrigin:
         self._methods = methods
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["path"] in self._methods and (scope["method"] != "POST" or list_header_values(scope, b"origin")):
+        if scope["path"] in self._methods and (scope["method"] != "POST" or b"origin" in get_headers(scope)):
             return self._answer_origin(scope, receive, send)
         return self._app(scope, receive, send)
 
     async def _answer_origin(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
-        origin = headers.get("origin", "")
+        headers = get_headers(scope)
+        origin = headers.get(b"origin", b"").decode("latin-1")
         allowed = origin if 0 < len(origin) <= _MAX_ORIGIN_CHARACTERS and await self._is_registered(origin) else ""
-        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            asked = headers.get("access-control-request-headers", "")
+        if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
+            asked = headers.get(b"access-control-request-headers", b"").decode("latin-1")
             await _answer_preflight(self._methods[scope["path"]], allowed, asked)(scope, receive, send)
         else:
             await self._app(scope, receive, _marked(send, allowed))

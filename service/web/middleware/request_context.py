@@ -17,7 +17,6 @@ from service.observability.logs import use_trace
 from service.protocol.errors import InvalidRequest, InvalidToken, OAuthError
 from service.redis_client.deadline import start_budget
 from service.web.request.reading import list_header_values
-from service.web.request.state import HEAD_BYTES
 from service.web.responses import answer_oauth_error
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -67,18 +66,10 @@ class HeadLimit:
         self._verify_paths = verify_paths
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if _measure(scope) > MAX_HEAD_BYTES:
+        size = len(scope["path"]) + len(scope["query_string"])
+        if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
             refusal: OAuthError = InvalidRequest("head_too_large", status=431)
             if scope["path"] in self._verify_paths:
                 refusal = InvalidToken("head_too_large")
             return answer_oauth_error(Request(scope), refusal)(scope, receive, send)
         return self._app(scope, receive, send)
-
-
-def _measure(scope: Scope) -> int:
-    """Return the bytes of the head. If the upper bound that our server noted is within the limit, return that."""
-    bound: int = scope.get(HEAD_BYTES, MAX_HEAD_BYTES + 1)
-    if bound <= MAX_HEAD_BYTES:
-        return bound
-    size = len(scope["path"]) + len(scope["query_string"])
-    return size + sum(len(name) + len(value) for name, value in scope["headers"])

@@ -72,10 +72,9 @@ class TrustedProxies:
     def _apply_forwarded(self, scope: Scope) -> None:
         scope[PEER_IS_TRUSTED] = True
         scope["client"] = (self._get_client(scope, list_header_values(scope, b"x-forwarded-for")), 0)
-        schemes = ",".join(list_header_values(scope, b"x-forwarded-proto"))
-        forwarded_scheme = schemes.rpartition(",")[2].strip().lower()
-        if forwarded_scheme in ("http", "https"):
-            scope["scheme"] = forwarded_scheme
+        forwarded_scheme = get_headers(scope).get(b"x-forwarded-proto", b"").rpartition(b",")[2].strip().lower()
+        if forwarded_scheme in (b"http", b"https"):
+            scope["scheme"] = forwarded_scheme.decode()
 
     def _get_client(self, scope: Scope, forwarded_for: Sequence[str]) -> str:
         """Return the rightmost hop that is not trusted, because any caller may have forged the hops left of it.

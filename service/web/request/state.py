@@ -35,8 +35,5 @@ LANGUAGE: Final = "token_service.language"
 BODY_IS_COMPLETE: Final = "token_service.body_is_complete"
 """True if our server has read the whole body, so that reading it needs no time limit."""
 
-HEAD_BYTES: Final = "token_service.head_bytes"
-"""An upper bound of the bytes of the request head, set by our server, so that most heads need no measuring."""
-
 ENDING: Final = "token_service.ending"
 """True in the state of each request after the process has begun to shut down."""
