@@ -33,7 +33,7 @@ class RoundRobinTransport(httpx2.AsyncHTTPTransport):
 
     def __init__(self, ports: Iterable[int]) -> None:
         # Idle connections end after a second, before the instances close them. A request at that moment would fail.
-        limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=PACE)
+        limits = httpx2.Limits(max_connections=400, max_keepalive_connections=8, keepalive_expiry=PACE)
         super().__init__(verify=False, limits=limits)
         self._ports = cycle(ports)
 
