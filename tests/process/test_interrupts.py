@@ -12,7 +12,8 @@ from tests.support.left_out import get_program
 from tests.support.servers import CHECKOUT, free_port
 from tests.support.waiting import MAX_WAIT_SECONDS
 
-MOMENTS = 20
+MOMENTS = 10
+MOMENTS_IN_LONG_RUNS = 20
 IMPORT = "import time:"
 
 
@@ -51,13 +52,16 @@ def interrupt_after(imports: int, command: Sequence[str], data_dir: Path) -> tup
     ],
     ids=["the console", "one worker", "two workers", "the example client", "the stack"],
 )
-def test_ctrl_c_during_a_start_prints_no_traceback(tmp_path: Path, imports: int, command: tuple[str, ...]) -> None:
+def test_ctrl_c_during_a_start_prints_no_traceback(
+    request: pytest.FixtureRequest, tmp_path: Path, imports: int, command: tuple[str, ...]
+) -> None:
     if command[0] == "stack":
         get_program("nginx")
         ports = [f"--{name}-port={free_port()}" for name in ("https", "http", "service", "redis")]
         command += (*ports, "--folder", str(tmp_path / "stack"))
-    for moment in range(MOMENTS):
-        status, lines = interrupt_after(imports * moment // MOMENTS, command, tmp_path / str(moment))
+    moments = MOMENTS_IN_LONG_RUNS if request.config.getoption("--all") else MOMENTS
+    for moment in range(moments):
+        status, lines = interrupt_after(imports * moment // moments, command, tmp_path / str(moment))
         # The shell that starts Python dies of the signal. A process that was faster than the signal ends as usual.
         assert status in (130, -signal.SIGINT, 1 if command[0] == "admin" else 0), lines
         assert len(lines) <= 1, lines

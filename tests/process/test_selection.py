@@ -39,8 +39,10 @@ def run_tests(*arguments: str, **variables: str) -> subprocess.CompletedProcess[
 def run_file(file: Path, text: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a file of tests outside of the checkout, with the plugin that is under test."""
     file.write_text(text)
-    plugin = ("-p", "tests.support.selection", "--noconftest", "-c", os.devnull, "--rootdir", str(file.parent))
-    return run_tests(*plugin, *arguments, str(file), **variables)
+    plugins = ("-p", "xdist", "-p", "tests.support.selection")
+    outside = ("--noconftest", "-c", os.devnull, "--rootdir", str(file.parent))
+    # The imports of all installed plugins would take most of the time of three processes.
+    return run_tests(*plugins, *outside, *arguments, str(file), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", **variables)
 
 
 def test_summary_counts_omitted_tests_and_fails_in_ci(tmp_path: Path) -> None:

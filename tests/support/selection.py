@@ -14,7 +14,12 @@ from tests.support.left_out import PREFIX
 
 TESTS = Path(__file__).resolve().parent.parent
 QUICK_FOLDERS = ("crypto", "house", "protocol", "spec", "store")
-NOT_QUICK = ("spec/test_openapi.py", "store/test_revocations.py", "store/test_spent_generations.py")
+NOT_QUICK = (
+    "crypto/test_foreign_hashes.py",
+    "spec/test_openapi.py",
+    "store/test_revocations.py",
+    "store/test_spent_generations.py",
+)
 """Files of these folders that need packages beyond requirements-test.lock, or take longest."""
 
 

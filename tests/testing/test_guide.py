@@ -1,5 +1,6 @@
 """The examples of the guide run as they are, but for the place of the program."""
 
+import os
 import re
 import subprocess
 import sys
@@ -22,7 +23,9 @@ def test_pytest_runs_the_example(tmp_path: Path) -> None:
     (tmp_path / "test_example.py").write_text(read_example("python"))
     options = ["-p", "token_service_testing.pytest_plugin", "-p", "no:cacheprovider", "-W", "error"]
 
-    done = subprocess.run([sys.executable, "-m", "pytest", *options], cwd=tmp_path, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", *options]
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
