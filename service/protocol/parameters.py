@@ -231,10 +231,11 @@ def parse_basic(header: str) -> tuple[ClientCredentials, ...]:
     if not (colon and client_id and is_vschar(text)):
         raise InvalidClient("basic_malformed")
     raw = ClientCredentials(client_id, client_secret or None)
-    readings = [reading for reading in (_decode_credentials(raw), raw) if reading and _is_well_formed(reading)]
+    different = dict.fromkeys((_decode_credentials(raw), raw))
+    readings = tuple(reading for reading in different if reading and _is_well_formed(reading))
     if not readings:
         raise InvalidClient("client_unknown")
-    return tuple(dict.fromkeys(readings))
+    return readings
 
 
 def _decode_credentials(raw: ClientCredentials) -> ClientCredentials | None:
