@@ -67,7 +67,7 @@ class HeadLimit:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         size = len(scope["path"]) + len(scope["query_string"])
-        if size + sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
+        if size + sum([len(name) + len(value) for name, value in scope["headers"]]) > MAX_HEAD_BYTES:
             refusal: OAuthError = InvalidRequest("head_too_large", status=431)
             if scope["path"] in self._verify_paths:
                 refusal = InvalidToken("head_too_large")
