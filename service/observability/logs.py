@@ -140,10 +140,7 @@ def write_to_stderr(line: bytes) -> None:
 
 
 def configure_logging(level: str, log_format: str, write_line: Callable[[bytes], object] = write_to_stderr) -> None:
-    """Configure the logs of this process; each worker calls it again.
-
-    `log_format` is `json` or `console`. `write_line` is for JSON only.
-    """
+    """Configure the logs of a process or worker. `log_format` is `json`, or `console`, which ignores `write_line`."""
     handler: logging.Handler = _JsonHandler(write_line)
     if log_format == "console":
         handler = logging.StreamHandler(sys.stderr)
