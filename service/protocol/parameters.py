@@ -231,8 +231,7 @@ def parse_basic(header: str) -> tuple[ClientCredentials, ...]:
     if not (colon and client_id and is_vschar(text)):
         raise InvalidClient("basic_malformed")
     raw = ClientCredentials(client_id, client_secret or None)
-    different = dict.fromkeys((_decode_credentials(raw), raw))
-    readings = tuple(reading for reading in different if reading and _is_well_formed(reading))
+    readings = tuple(each for each in dict.fromkeys((_decode_credentials(raw), raw)) if each and _is_well_formed(each))
     if not readings:
         raise InvalidClient("client_unknown")
     return readings
