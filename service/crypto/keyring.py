@@ -97,7 +97,7 @@ def make_refresh_token(shard: str, family_id: bytes, generation: int) -> Refresh
 
 class _Key(NamedTuple):
     key_id: bytes
-    refresh: bytes
+    refresh: hmac.HMAC
     seed: bytes
     code: bytes
     page: bytes
@@ -238,7 +238,7 @@ def _derive_key(secret_key: bytes) -> _Key:
 
     return _Key(
         key_id=derive("key id", _KEY_ID_BYTES),
-        refresh=derive("refresh token"),
+        refresh=hmac.new(derive("refresh token"), digestmod="sha256"),
         seed=derive("seed"),
         code=derive("authorization code"),
         page=derive("page"),
@@ -247,9 +247,10 @@ def _derive_key(secret_key: bytes) -> _Key:
     )
 
 
-def _make_mac(key: bytes, head: str, payload: bytes) -> bytes:
-    """Return a MAC by keyed BLAKE2b, which takes half the time of an HMAC."""
-    return hashlib.blake2b(head.encode() + payload, digest_size=_MAC_BYTES, key=key).digest()
+def _make_mac(key: hmac.HMAC, head: str, payload: bytes) -> bytes:
+    mac = key.copy()
+    mac.update(head.encode() + payload)
+    return mac.digest()[:_MAC_BYTES]
 
 
 def _sign_for_page(key: _Key, purpose: str, parts: Sequence[str]) -> str:
