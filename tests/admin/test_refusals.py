@@ -67,6 +67,7 @@ REFUSED = [
     (("revoke-all",), 2, "expected exactly one of --user, --client, --issued-before and --everything"),
     (("revoke-all", "--everything", "--client", "phone-app"), 2, "expected exactly one of"),
     (("revoke-all", "--everything", "--realm", "main"), 2, "--realm requires --user"),
+    (("revoke-all", "--client", "phone-app", "--from-shard", "a"), 2, "--from-shard requires"),
     (("revoke-all", "--everything"), 1, "no answer to the question; nothing was changed"),
     (("revoke-all", "--user", "nobody"), 1, "there is no user nobody in realm main"),
     (("revoke-all", "--client", "nobody"), 1, "there is no client nobody"),

@@ -1,13 +1,18 @@
 """`revoke-all --user · --client · --issued-before · --everything`."""
 
+import asyncio
+import os
+
 import httpx2
 import pytest
 import redis
 
+from service.admin.context import AdminContext
+from service.config.settings import load_settings
 from service.protocol.user import identify_user
 from service.store.keys import family_key, mark_key
 from service.worker import Worker
-from tests.admin.conftest import Admin, is_live
+from tests.admin.conftest import Admin, Answer, is_live, type_in
 from tests.conftest import Clock
 from tests.support.browser import SESSIONS, Browser, is_login_page
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, WEB_SHOP, tokens_of
@@ -115,6 +120,39 @@ async def test_failed_command_tells_how_many_have_ended(
     assert (await admin(*words)).status == 0
     assert not [each for each in (alices, bobs) if await is_live(http, each["access_token"])]
     assert [event["reason"] for event in (await admin("events", "--json")).lines[-2:]] == ["everything"] * 2
+
+
+async def test_interrupted_sweep_continues_at_the_shard_it_names(
+    environment: dict[str, str], http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    """With many keys the users are listed in 16 groups. An unreadable record keeps no later group."""
+    tokens = {user.username: tokens_of(await PHONE_APP.log_in(http, user)) for user in (ALICE, BOB)}
+    shards = {each.username: identify_user(each.realm, each.username).shard for each in (ALICE, BOB)}
+    first = min(shards, key=lambda name: shards[name])
+    (key,) = store.scan_iter(f"family:{{{shards[first]}}}:*")
+    record = store.dump(key)
+    store.set(key, "3\nfrom another version")
+
+    def make_context() -> AdminContext:
+        context = AdminContext(load_settings(os.environ))
+        context.session_scan.listed_keys = 1
+        return context
+
+    async def revoke(*options: str) -> Answer:
+        words = ("revoke-all", "--everything", "--yes", *options)
+        return await asyncio.to_thread(type_in, *words, environment=environment, make_context=make_context)
+
+    failed = await revoke()
+    assert failed.status == 1
+    assert f"Repeat the command with --from-shard {shards[first]} to end the others." in failed.aside
+    assert [name for name in tokens if await is_live(http, tokens[name]["access_token"])] == [first]
+
+    assert record is not None
+    store.restore(key, 0, record, replace=True)
+    assert (await revoke("--from-shard", "fff")).status == 0
+    assert await is_live(http, tokens[first]["access_token"])
+    assert (await revoke("--from-shard", shards[first])).status == 0
+    assert not await is_live(http, tokens[first]["access_token"])
 
 
 def begin_at_whole_second(worker: Worker, store: redis.Redis, refresh_token: str) -> None:

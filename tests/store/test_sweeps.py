@@ -56,9 +56,17 @@ async def test_scan_finds_every_user_with_sessions(sessions: Sessions, pages: Pa
     expected = {(session.identity.shard, session.identity.digest) for session in started}
     meter = identify_user(METER.realm, METER.username)
 
-    found = await session_scan.list_users(with_records=False)
+    assert await session_scan.list_shard_groups() == [""]
+    found = list(await session_scan.list_users(with_records=False))
     assert len(found) == len(set(found))
     assert set(found) == expected | {(meter.shard, meter.digest)}
+    session_scan.listed_keys = 1  # as if Redis had more keys than the console can list
+    groups = await session_scan.list_shard_groups()
+    assert len(groups) in (16, 4096)
+    taken = [group for group in groups if any(shard.startswith(group) for shard, _ in found)]
+    assert sorted(found) == sorted(
+        [each for group in taken for each in await session_scan.list_users(group, with_records=False)]
+    )
     assert page.browser.shard == meter.shard
 
 

@@ -43,6 +43,7 @@ _THE_REST: Final = "So have their access tokens, and all codes and browser sessi
     help="End all users' sessions that began before this time (ISO 8601). Use it after you restored a backup.",
 )
 @click.option("--everything", is_flag=True, help="Revoke everything of all users. Use it after a stolen key.")
+@click.option("--from-shard", metavar="SHARD", help="Continue an interrupted revocation of all users at this shard.")
 async def revoke_all(
     context: AdminContext,
     output: Output,
@@ -51,6 +52,7 @@ async def revoke_all(
     client_id: str | None,
     before_ms: int | None,
     everything: bool,
+    from_shard: str | None,
 ) -> None:
     """End sessions, with their access tokens. Give exactly one of --user, --client, --issued-before, --everything."""
     given = [username is not None, client_id is not None, before_ms is not None, everything]
@@ -58,12 +60,14 @@ async def revoke_all(
         raise WrongInput("expected exactly one of --user, --client, --issued-before and --everything")
     if realm is not None and username is None:
         raise WrongInput("--realm requires --user")
+    if from_shard is not None and not (before_ms is not None or everything):
+        raise WrongInput("--from-shard requires --issued-before or --everything")
     if username is not None:
         await _revoke_user(context, output, username, realm or MAIN_REALM)
     elif client_id is not None:
         await _revoke_client(context, output, client_id)
     else:
-        await _revoke_everybody(context, output, before_ms)
+        await _revoke_everybody(context, output, before_ms, from_shard or "")
 
 
 async def _revoke_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
@@ -94,12 +98,14 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
     output.done(told, client_id=client_id, ended=ended)
 
 
-async def _revoke_everybody(context: AdminContext, output: Output, before_ms: int | None) -> None:
+async def _revoke_everybody(context: AdminContext, output: Output, before_ms: int | None, from_shard: str) -> None:
     if before_ms is not None and before_ms > await context.redis.read_clock_ms():
         raise WrongInput("--issued-before: expected a time that has passed (--everything ends all current sessions)")
     before = "" if before_ms is None else f" that began before {format_time(before_ms)}"
     output.ask(f"End all sessions{before}, of all users?")
     users = total = 0
+    group = ""
+    left = list[UserEnding]()
     until_ms = 0 if before_ms is None else before_ms - 1
 
     def count(done: int) -> None:
@@ -108,11 +114,15 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
         advance(users, total)
 
     async def end_sessions() -> None:
-        nonlocal total
-        users = await context.session_scan.list_users(with_records=before_ms is None)
-        total = len(users)
-        endings = (UserEnding(*user, "console") for user in users)
-        left = await context.revocations.revoke_all_of(endings, until_ms=until_ms, after_users=count)
+        nonlocal total, group
+        groups = [each for each in await context.session_scan.list_shard_groups() if each >= from_shard[: len(each)]]
+        listed = 0
+        for done, group in enumerate(groups, 1):
+            found = await context.session_scan.list_users(group, with_records=before_ms is None)
+            listed += len(found)
+            total = listed * len(groups) // done
+            endings = (UserEnding(*user, "console") for user in found)
+            left.extend(await context.revocations.revoke_all_of(endings, until_ms=until_ms, after_users=count))
         await context.revocations.revoke_all_left(left, until_ms=until_ms)
         count(len(left))
 
@@ -122,7 +132,9 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
             with output.progress("Users whose sessions end") as advance:
                 await lock.renew_during(end_sessions())
         except (asyncio.CancelledError, StoreUnavailable):
-            output.note(f"The sessions of {users} users have ended. Repeat the command to end the others.")
+            at = min([group, *(user.shard for user in left)])
+            again = f"Repeat the command{at and f' with --from-shard {at}'} to end the others."
+            output.note(f"The sessions of {users} users have ended. {again}")
             raise
         finally:
             issued_before = "" if before_ms is None else format_time(before_ms)

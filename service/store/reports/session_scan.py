@@ -6,7 +6,8 @@ refresh. A scan of sessions reads every family and code once, in batches, on eve
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from itertools import product
 from typing import Final
 
 from service.protocol.authorization_code import AuthorizationCode
@@ -20,6 +21,9 @@ from service.store.sessions.families import EndReason, Families
 Session = AuthorizationCode | FamilyRecord
 """A session, or a code that would become one."""
 
+LISTED_KEYS: Final = 4_000_000
+"""The number of keys in Redis from which users are listed in groups of shards. A name takes 163 bytes here."""
+
 _FORMS: Final[dict[str, Callable[[bytes], Session]]] = {"code": parse_code, "family": parse_family}
 
 
@@ -27,6 +31,7 @@ class SessionScan:
     def __init__(self, redis: StoreClient, families: Families) -> None:
         self._redis = redis
         self._families = families
+        self.listed_keys = LISTED_KEYS
 
     async def end_sessions(
         self, client_ids: Collection[str], find_reason: Callable[[Session], EndReason | None]
@@ -59,15 +64,25 @@ class SessionScan:
             ended += await self._end(key, client_id, reason)
         return ended
 
-    async def list_users(self, *, with_records: bool) -> Collection[tuple[str, str]]:
-        """Return all users, each a shard and a user_digest, who have anything that revokeAll would end.
+    async def list_shard_groups(self) -> Sequence[str]:
+        """Return the groups in which a sweep lists users. A group is the digits that its shards begin with.
+
+        A large cluster has a group for each shard. Since Redis 7.4 and Valkey 8 a scan of a shard reads only its slot.
+        """
+        masters = await self._redis.list_masters()
+        groups = sum([await self._redis.count_keys(master) for master in masters]) / self.listed_keys
+        digits = 0 if groups <= 1 else 1 if groups <= 16 or len(masters) == 1 else 3
+        return ["".join(each) for each in product("0123456789abcdef", repeat=digits)]
+
+    async def list_users(self, group: str = "", *, with_records: bool) -> Collection[tuple[str, str]]:
+        """Return the users of a group, each a shard and a user_digest, who have anything that revokeAll would end.
 
         With `with_records` also users who have only a record, since they may be about to log in. `index` keys are
         scanned before `revoked` keys, so an entry that a concurrent revokeAll moves from one to the other is found.
         """
         found = dict[str, str]()
         for kind in ("user", "index", "revoked") if with_records else ("index", "revoked"):
-            async for keys in self._redis.scan_whole(f"{kind}:{{*}}:*"):
+            async for keys in self._redis.scan_whole(f"{kind}:{{{group:?<3}}}:*"):
                 found.update((user_digest, shard) for _, shard, user_digest in map(_split_key, keys))
         return [(shard, user_digest) for user_digest, shard in found.items()]
 
