@@ -278,6 +278,13 @@ class TestDoctor:
 
         assert (finding.level, says in finding.says) == (level, True)
 
+    async def test_live_tokens_beyond_the_tracking_table_are_told(self) -> None:
+        sound = {"maxmemory_policy": "noeviction", "maxmemory": 1000, "aof_enabled": 1}
+
+        (finding,) = look_at_servers([sound], tokens=2_500_000)
+
+        assert (finding.level, finding.says[:38]) == ("note", "2500000 tracked keys or live access to")
+
     async def test_a_disk_that_does_not_confirm_is_trouble(
         self, admin: Admin, environment: dict[str, str], redis_server: AnyRedis
     ) -> None:

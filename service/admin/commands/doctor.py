@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import click
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
-from service.admin.output import Advance, Output, format_bytes, format_span
+from service.admin.output import Advance, Fields, Output, format_bytes, format_span
 from service.config.settings import PREFIX, choose_durability, make_redis_url, unknown_variables
 from service.crypto.hash_kinds import find_hash_cost
 from service.protocol.client import MIN_SECRET_CHARACTERS, Client, Lifetimes
@@ -39,6 +39,7 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
 }
 _SECRET_KEY: Final = f"{PREFIX}SECRET_KEY"
 _MANY_TRACKED_KEYS: Final = 900_000
+_TO_TRACK: Final = "tracked keys or live access tokens: is tracking-table-max-keys (usually 1000000) well above that?"
 _MUCH_MEMORY: Final = 0.8
 _WIDE_PREFIX: Final = {4: 8, 6: 16}
 
@@ -70,9 +71,11 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     findings = _or_good("Redis", works, (Finding("trouble", "Redis", each) for each in obstacles if each))
     is_foreign = await context.secret_keys.are_foreign()
     findings += _or_good(_SECRET_KEY, "right for this store", _find((is_foreign, "trouble", _SECRET_KEY, FOREIGN_KEY)))
+    of_keys, tokens = await _look_at_keys(context, advance)
     servers = await context.redis.read_info("default")
     if servers:
-        found = look_at_servers(servers, needs_replicas=make_redis_url(context.settings).kind != "single")
+        needs_replicas = make_redis_url(context.settings).kind != "single"
+        found = look_at_servers(servers, needs_replicas=needs_replicas, tokens=tokens // len(servers))
         findings += _or_good("Redis", "noeviction, append-only file, memory limit", found)
     else:
         findings.append(Finding("note", "Redis", "this user may not call INFO, so memory was not checked"))
@@ -80,7 +83,7 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     if durability.level != "memory":
         findings.append(await _look_at_durability(context, durability))
     findings += await _look_at_slots(context)
-    findings += await _look_at_keys(context, advance)
+    findings += of_keys
     findings += [finding async for finding in _look_at_ids(context)]
     findings += [finding async for finding in _look_at_certificates(context)]
     clients = list((await context.registry.clients.list_all()).values())
@@ -102,14 +105,14 @@ def _find(*checks: tuple[object, Level, str, str]) -> Iterator[Finding]:
     yield from (Finding(level, subject, says) for is_found, level, subject, says in checks if is_found)
 
 
-def look_at_servers(servers: Iterable[Mapping[str, Any]], *, needs_replicas: bool = False) -> Iterator[Finding]:
-    """Check INFO of each master."""
+def look_at_servers(servers: Iterable[Fields], *, needs_replicas: bool = False, tokens: int = 0) -> Iterator[Finding]:
+    """Check INFO of each master. Gateways may cache the live access tokens, of which a master has so many."""
     for server in servers:
         used, limit = server.get("used_memory", 0), server.get("maxmemory", 0)
         level: Level = "warning" if used < limit else "trouble"
         of_memory = f"{format_bytes(used)} of {format_bytes(limit)} memory is in use: raise maxmemory"
         is_lone = needs_replicas and not server.get("connected_slaves")
-        policy, tracked = server.get("maxmemory_policy"), server.get("tracking_total_keys", 0)
+        policy, tracked = server.get("maxmemory_policy"), max(server.get("tracking_total_keys", 0), tokens)
         evicts, has_written = policy != "noeviction", server.get("aof_last_write_status", "ok") == "ok"
         yield from _find(
             (evicts, "trouble", "Redis", f"maxmemory-policy is {policy}: sessions may be lost; expected noeviction"),
@@ -118,7 +121,7 @@ def look_at_servers(servers: Iterable[Mapping[str, Any]], *, needs_replicas: boo
             (is_lone, "warning", "Redis", "a master has no replica: if it fails, nothing takes its place"),
             (not server.get("aof_enabled"), "warning", "Redis", "appendonly is off: a restart loses every session"),
             (not has_written, "trouble", "Redis", "the append-only file could not be written: check its disk"),
-            (tracked >= _MANY_TRACKED_KEYS, "note", "Redis", f"{tracked} tracked keys: raise tracking-table-max-keys"),
+            (tracked >= _MANY_TRACKED_KEYS, "note", "Redis", f"{tracked} {_TO_TRACK}"),
         )
 
 
@@ -147,8 +150,9 @@ async def _look_at_slots(context: AdminContext) -> list[Finding]:
     return [Finding("trouble", "Redis Cluster", f"slots {says}. See docs/operations/incidents.md") for says in told]
 
 
-async def _look_at_keys(context: AdminContext, advance: Advance) -> list[Finding]:
-    endless, foreign = await list_odd_keys(context.redis, advance)
+async def _look_at_keys(context: AdminContext, advance: Advance) -> tuple[list[Finding], int]:
+    """Return the findings and the number of live access tokens."""
+    endless, foreign, tokens = await list_odd_keys(context.redis, advance)
     says = "without a time to live, which {} should have: {}"
     found = [Finding("trouble", "keys", says.format(kind, ", ".join(keys))) for kind, keys in sorted(endless.items())]
     if foreign:
@@ -157,7 +161,7 @@ async def _look_at_keys(context: AdminContext, advance: Advance) -> list[Finding
     if await context.registry.has_pending():
         late = "an interrupted change has sessions left to end; a worker or the next change ends them"
         found.append(Finding("warning", "pending revocations", late))
-    return found or [Finding("good", "keys", "every key that should expire has a time to live")]
+    return found or [Finding("good", "keys", "every key that should expire has a time to live")], tokens
 
 
 async def _look_at_ids(context: AdminContext) -> AsyncIterator[Finding]:

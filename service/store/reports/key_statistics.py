@@ -37,20 +37,21 @@ async def count_keys(redis: StoreClient, after_batch: Callable[[int], object]) -
 
 async def list_odd_keys(
     redis: StoreClient, after_batch: Callable[[int], object]
-) -> tuple[dict[str, list[str]], list[str]]:
+) -> tuple[dict[str, list[str]], list[str], int]:
     """Return some keys without a time to live for each kind that should expire, and some keys of other programs.
 
-    `after_batch` is called with the number of keys read so far.
+    The third value is the number of access tokens. `after_batch` is called with the number of keys read so far.
     """
-    endless, foreign = dict[str, list[str]](), list[str]()
+    endless, foreign, tokens = dict[str, list[str]](), list[str](), 0
     async for keys in _scan(redis, after_batch):
+        tokens += sum(get_kind(key) == "access" for key in keys)
         foreign += [key for key in keys if is_foreign_key(key)][: _EXAMPLES - len(foreign)]
         mortal = [key for key in keys if get_kind(key) in EXPIRING_KINDS and not is_foreign_key(key)]
         commands: list[Command] = [("PTTL", key) for key in mortal]
         for key, left_ms in zip(mortal, await redis.read_many(commands), strict=True):
             if left_ms == -1 and len(endless.setdefault(get_kind(key), [])) < _EXAMPLES:
                 endless[get_kind(key)].append(key)
-    return endless, foreign
+    return endless, foreign, tokens
 
 
 async def _scan(redis: StoreClient, after_batch: Callable[[int], object]) -> AsyncIterator[list[str]]:
