@@ -18,6 +18,7 @@ import redis
 
 from service.admin.command import console
 from service.admin.commands.doctor import estimate_memory, look_at_servers
+from service.admin.commands.stats import make_plan
 from service.app import build_app
 from service.crypto.password_hashing import verify_password
 from service.protocol.client import Client
@@ -28,8 +29,8 @@ from service.worker import Worker
 from tests.admin.conftest import Admin, type_in
 from tests.conftest import SECRET_KEY, AnyRedis, Clock, MakeSettings, http_client_for, running_lifespan
 from tests.support.certificates import Authority
-from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
-from tests.support.servers import RedisServer
+from tests.support.clients_and_users import ALICE, BOB, GATEWAY, PHONE_APP, UserCredentials
+from tests.support.servers import CHECKOUT, RedisServer
 from tests.support.waiting import MAX_WAIT_SECONDS
 from tests.support.weak_hashes import BCRYPT_HASH, WEAKER_HASH
 
@@ -142,6 +143,18 @@ class TestEvents:
             assert as_json.output.replace("\n", "").isprintable()
 
 
+PLANNED = {
+    "refreshes a second at peak": "refreshes_per_second",
+    "logins a second at peak": "logins_per_second",
+    "lookups of gateways, a second at peak": "lookups_per_second",
+    "memory of the masters": "gigabytes_of_masters",
+    "masters": "masters",
+    "memory to install": "gigabytes_to_install",
+    "cores of the service": "service_cores",
+}
+"""Rows of the table in docs/scaling.md, and what `stats --plan` calls them."""
+
+
 class TestStats:
     async def test_everything_is_counted(self, admin: Admin, http: httpx2.AsyncClient) -> None:
         tokens = (await PHONE_APP.log_in(http, ALICE)).json()
@@ -154,6 +167,39 @@ class TestStats:
         assert report["users_with_sessions"] == 2
         assert 300 < report["bytes_per_session"] < 2000
         assert "bytes per session" in (await admin("stats")).output
+
+    async def test_plan_scales_the_load_of_the_store(self, admin: Admin, http: httpx2.AsyncClient) -> None:
+        assert (await admin("stats", "--plan")).status == 1  # no sessions
+        tokens = (await PHONE_APP.log_in(http, ALICE)).json()
+        await PHONE_APP.refresh(http, tokens["refresh_token"])
+        for _ in range(50):
+            await GATEWAY.introspect(http, tokens["access_token"])
+
+        now, grown = [
+            (await admin("stats", "--json", "--plan", *count)).json["plan"] for count in ((), ("1000000000",))
+        ]
+
+        assert (now["masters"], now["cost_per_month"]) == (1, pytest.approx(0, abs=1))
+        assert now["lookups_per_second"] > 0
+        assert grown["gigabytes_of_masters"] == 580 + 3 * 580 + 2 * 520
+        assert grown["refreshes_per_second"] == 1_000_000_000 * 2 / 600 * 3
+        assert grown["access_tokens_per_master"] == pytest.approx(2_000_000_000 / grown["masters"], rel=0.01)
+
+    @pytest.mark.parametrize(("millions", "column"), [(1, 3), (1000, 4)])
+    def test_plan_agrees_with_the_table_of_the_document(self, millions: int, column: int) -> None:
+        """The document assumes one user for each session, a tenth of them in use, and four lookups for a token."""
+        sessions = 1e6 * millions
+        refreshes = sessions / 10 / 600
+        load = {"sessions": sessions, "users": sessions, "access_tokens": sessions / 10, "refreshes": refreshes}
+        load |= {"logins": sessions / (30 * 86_400), "lookups": 4 * refreshes}
+
+        plan = make_plan(load, peak=3, gigabyte_price=5, core_price=20)
+
+        table = (CHECKOUT / "docs" / "scaling.md").read_text().partition("## The arithmetic")[2].partition("\n## ")[0]
+        rows = {cells[1].strip(" *"): cells for cells in (line.split("|") for line in table.splitlines()) if cells[1:]}
+        for told, name in PLANNED.items():
+            number = float(rows[told][column].replace(",", "").replace("GB", "").strip(" *"))
+            assert plan[name] == pytest.approx(number, rel=0.05), told
 
 
 class TestDoctor:

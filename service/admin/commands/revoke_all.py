@@ -101,11 +101,10 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
 async def _revoke_everybody(context: AdminContext, output: Output, before_ms: int | None, from_shard: str) -> None:
     if before_ms is not None and before_ms > await context.redis.read_clock_ms():
         raise WrongInput("--issued-before: expected a time that has passed (--everything ends all current sessions)")
-    before = "" if before_ms is None else f" that began before {format_time(before_ms)}"
+    issued_before = "" if before_ms is None else format_time(before_ms)
+    before = issued_before and f" that began before {issued_before}"
     output.ask(f"End all sessions{before}, of all users?")
-    users = total = 0
-    group = ""
-    left = list[UserEnding]()
+    users, total, group, left = 0, 0, "", list[UserEnding]()
     until_ms = 0 if before_ms is None else before_ms - 1
 
     def count(done: int) -> None:
@@ -132,12 +131,10 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
             with output.progress("Users whose sessions end") as advance:
                 await lock.renew_during(end_sessions())
         except (asyncio.CancelledError, StoreUnavailable):
-            at = min([group, *(user.shard for user in left)])
-            again = f"Repeat the command{at and f' with --from-shard {at}'} to end the others."
-            output.note(f"The sessions of {users} users have ended. {again}")
+            where = (shard := min([group, *(user.shard for user in left)])) and f" with --from-shard {shard}"
+            output.note(f"The sessions of {users} users have ended. Repeat the command{where} to end the others.")
             raise
         finally:
-            issued_before = "" if before_ms is None else format_time(before_ms)
             reason = "issued_before" if issued_before else "everything"
             context.record("revoke_all_by_console", reason=reason, issued_before=issued_before, count=users)
     told = f"All sessions{before} of all users have ended. {_THE_REST}{before}. Affected users: {users}."

@@ -1,17 +1,30 @@
-"""The command `stats`, which counts live objects and the memory that they take."""
+"""The command `stats`, which counts live objects and the memory that they take, and calculates what they need."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import re
+from typing import Any, Final
+
+import click
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
-from service.admin.output import Output, format_bytes, list_facts
+from service.admin.output import CommandRefused, Fields, Output, format_bytes, list_facts
 from service.store.reports.key_statistics import count_keys
 
+# The measurements of docs/scaling.md: bytes in Redis, and seconds of a core of Redis and of one of the service.
+_BYTES: Final = {"sessions": 580, "users": 580, "access_tokens": 290 + 230}
+_SECONDS: Final = {"refreshes": (26e-6, 0.14e-3), "logins": (34e-6, 22e-3), "lookups": (4e-6, 0.0)}
+_PLAN: Final = "Also calculate what the present load needs, or what it would need with so many sessions."
 
-@command(console, "stats", examples=("stats", "stats --json"))
-async def stats(context: AdminContext, output: Output) -> None:
+
+@command(console, "stats", examples=("stats", "stats --json", "stats --plan 1000000000"))
+@click.option("--plan", is_flag=False, flag_value=0, type=click.IntRange(0), metavar="[SESSIONS]", help=_PLAN)
+@click.option("--peak", default=3.0, show_default=True, help="The rates at peak, divided by the mean rates.")
+@click.option("--gigabyte-price", default=5.0, show_default=True, help="The price of a gigabyte a month.")
+@click.option("--core-price", default=20.0, show_default=True, help="The price of a core a month.")
+async def stats(context: AdminContext, output: Output, plan: int | None, **options: float) -> None:
     """Count live objects and the memory that they take.
 
     The objects are sessions, access tokens, users and clients. Every key is counted, on every master. Memory is
@@ -22,7 +35,7 @@ async def stats(context: AdminContext, output: Output) -> None:
     sessions = counts["family"]
     # A session has these kinds of keys. A user has one index, which lists all sessions of the user.
     taken = sum(counts[kind] * mean_bytes.get(kind, 0.0) for kind in ("family", "access", "index"))
-    memory = await context.redis.read_info("memory")
+    servers = await context.redis.read_info("all")
     facts: dict[str, Any] = {
         "store": context.settings.store_name,
         "sessions": sessions,
@@ -33,9 +46,49 @@ async def stats(context: AdminContext, output: Output) -> None:
         "clients": counts["client"],
         "bytes_per_session": round(taken / sessions) if sessions else None,
         "keys": counts.total(),
-        "used_memory": sum(server["used_memory"] for server in memory) or None,
-        "memory_limit": sum(server["maxmemory"] for server in memory) or None,
-        "masters": len(memory) or None,
+        "used_memory": sum(server["used_memory"] for server in servers) or None,
+        "memory_limit": sum(server["maxmemory"] for server in servers) or None,
+        "masters": len(servers) or None,
     }
-    sizes = {name: format_bytes(facts[name]) for name in ("used_memory", "memory_limit") if facts[name]}
-    output.show(facts, list_facts(facts | sizes))
+    lines = list_facts(facts | {key: format_bytes(facts[key]) for key in ("used_memory", "memory_limit") if facts[key]})
+    if plan is not None:
+        if not (sessions and servers):
+            raise CommandRefused("a plan needs sessions in Redis, and a Redis user that may call INFO")
+        load = {name: facts[name] for name in _BYTES} | {
+            "refreshes": 1000 * counts["access"] / context.settings.access_token_ms,
+            "logins": 1000 * sessions / context.settings.refresh_token_ms,
+            "lookups": sum(map(_count_lookups, servers)),
+        }
+        scale = (plan or sessions) / sessions
+        facts["plan"] = make_plan({name: scale * each for name, each in load.items()}, **options)
+        lines += [("", ""), *list_facts(facts["plan"])]
+    output.show(facts, lines)
+
+
+def _count_lookups(server: Fields) -> float:
+    """Return the GETs of a server a second, the mean since its start."""
+    return int(re.sub("calls=|,.*", "", server.get("cmdstat_get", "0"))) / (1 + int(server["uptime_in_seconds"]))
+
+
+def make_plan(load: Fields, peak: float, gigabyte_price: float, core_price: float) -> dict[str, float]:
+    """Return what the load needs, by the arithmetic of docs/scaling.md.
+
+    `load` has the numbers of sessions, users and live access tokens, and the mean number of refreshes, logins and
+    lookups a second.
+    """
+    at_peak = {name: peak * load[name] for name in _SECONDS}
+    redis_cores = sum(at_peak[name] * seconds[0] for name, seconds in _SECONDS.items()) / 0.5
+    service_cores = sum(at_peak[name] * seconds[1] for name, seconds in _SECONDS.items()) / 0.6
+    gigabytes = sum(load[name] * size for name, size in _BYTES.items()) / 1e9
+    masters = max(1, math.ceil(redis_cores), math.ceil(gigabytes / 16))
+    needs = {f"{name}_per_second": rate for name, rate in at_peak.items()} | {
+        "lookups_per_access_token": load["lookups"] / max(1e-9, load["refreshes"]),
+        "masters": masters,
+        "access_tokens_per_master": load["access_tokens"] / masters,
+        "gigabytes_of_masters": gigabytes,
+        "gigabytes_to_install": 4 * gigabytes,
+        "redis_cores": redis_cores,
+        "service_cores": service_cores,
+        "cost_per_month": 4 * gigabytes * gigabyte_price + (redis_cores + service_cores) * core_price,
+    }
+    return {name: round(each) if each >= 100 or each % 1 == 0 else float(f"{each:.2g}") for name, each in needs.items()}

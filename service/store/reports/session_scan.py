@@ -7,7 +7,6 @@ refresh. A scan of sessions reads every family and code once, in batches, on eve
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from itertools import product
 from typing import Final
 
 from service.protocol.authorization_code import AuthorizationCode
@@ -72,7 +71,7 @@ class SessionScan:
         masters = await self._redis.list_masters()
         groups = sum([await self._redis.count_keys(master) for master in masters]) / self.listed_keys
         digits = 0 if groups <= 1 else 1 if groups <= 16 or len(masters) == 1 else 3
-        return ["".join(each) for each in product("0123456789abcdef", repeat=digits)]
+        return [f"{number:0{digits}x}"[:digits] for number in range(16**digits)]
 
     async def list_users(self, group: str = "", *, with_records: bool) -> Collection[tuple[str, str]]:
         """Return the users of a group, each a shard and a user_digest, who have anything that revokeAll would end.
