@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.console import measure_console
-from benchmarks.costs import measure_costs
+from benchmarks.costs import count_instructions, measure_costs
 from benchmarks.failovers import measure_failovers
 from benchmarks.floors import APPLICATIONS, running_floor
 from benchmarks.goals import list_violations
@@ -71,6 +71,7 @@ class Group:
 
 GROUPS = {
     "costs": Group(measure_costs, rounds=40, quick_rounds=5),
+    "instructions": Group(count_instructions, rounds=1),
     "steps": Group(measure_steps, rounds=9, quick_rounds=3),
     "revocations": Group(measure_revocations, rounds=5),
     "import": Group(measure_imports, rounds=3),

@@ -16,6 +16,21 @@ from benchmarks.processes import LOAD_CORE, cpu_seconds, on_core
 CONNECTIONS = 64
 SCRIPTS = Path(__file__).with_name("wrk")
 
+BROWSER_HEADERS = {
+    "User-Agent": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+    "Accept": "*/*",
+    "Accept-Language": "de,en-US;q=0.7,en;q=0.3",
+    "Accept-Encoding": "gzip, deflate, br",
+    "Origin": "https://shop.example",
+    "Referer": "https://shop.example/",
+    "Sec-Fetch-Dest": "empty",
+    "Sec-Fetch-Mode": "cors",
+    "Sec-Fetch-Site": "cross-site",
+    "X-Forwarded-For": "203.0.113.7",
+    "X-Forwarded-Proto": "https",
+}
+"""What a browser and the proxy before the service add to the three headers of a form by wrk, which makes 14."""
+
 Script = Literal["cycle", "refresh", "post_each"]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
-from benchmarks import floors, operations
+from benchmarks import costs, floors, operations
 from benchmarks.goals import BOUNDS, GOALS, format_number
 from benchmarks.load import Round
-from benchmarks.results import Machine, Results, Series, cost_ratio, median_of, rate_ratio
+from benchmarks.results import Machine, Results, Series, cost_ratio, is_busy, median_of, rate_ratio
 
 SATURATED_SHARE = 0.9
 """The share from which a core counts as saturated, so that it limits the rate of a row."""
@@ -24,7 +25,18 @@ FLOOR_OF = {
     operations.CHAINED_REFRESH: floors.EVALSHA,
 }
 
-COSTS = ("", "answers a second", "server µs", "Redis µs", "p50 ms", "p99 ms", "server", "Redis + load", "bound by")
+COSTS = (
+    "",
+    "answers a second",
+    "server µs",
+    "Redis µs",
+    "p50 ms",
+    "p99 ms",
+    "server",
+    "Redis + load",
+    "bound by",
+    "busy",
+)
 
 Cells = Sequence[str]
 
@@ -40,6 +52,11 @@ def format_report(results: Results) -> str:
         sections += ["## Requests\n", format_table((*COSTS, "cost ratio", "rate ratio", "to"), rows)]
         sections += ["## Logins, workers, many sessions, peers\n"]
         sections += [format_table(COSTS, [_describe(name, series[name]) for name in others])]
+    if costs.MICROSECONDS in results.rows or costs.INSTRUCTIONS in results.rows:
+        sections += [
+            "## In the application, without a server\n",
+            _format_parts(results, costs.MICROSECONDS, costs.INSTRUCTIONS),
+        ]
     if results.lookups:
         rows = [(name, f"{each:.2f}") for name, each in results.lookups.items()]
         sections += ["## The gateway's library\n", format_table(("a call", "µs"), rows)]
@@ -69,7 +86,7 @@ def _format_machine(machine: Machine) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items())
     return (
         f"On {machine.date}: {machine.cores} cores of {machine.processor} (load before: {machine.busy}), "
-        f"{machine.redis}, Python {machine.python}, {versions}.\n"
+        f"{machine.redis}, {machine.python}, {versions}.\n"
     )
 
 
@@ -91,6 +108,17 @@ def _format_bounds(results: Results) -> str:
     return format_table(("what", "measured", "bound", "", "worst"), rows)
 
 
+def _format_parts(results: Results, *rows: str) -> str:
+    """Return a table with a line for each part and a column for each row."""
+    found = [results.rows.get(row, {}) for row in rows]
+    parts = dict.fromkeys(part for row in found for part in row)
+    cells = [
+        (part, *(format_number(statistics.median(row[part]) if part in row else None, "") for row in found))
+        for part in parts
+    ]
+    return format_table(("", *rows), cells)
+
+
 def _describe(name: str, rounds: Sequence[Round]) -> Cells:
     return (
         name,
@@ -102,6 +130,7 @@ def _describe(name: str, rounds: Sequence[Round]) -> Cells:
         f"{median_of(rounds, lambda one: one.server_share):.0%}",
         f"{median_of(rounds, lambda one: one.load_share):.0%}",
         judge_bottleneck(rounds),
+        f"{sum(map(is_busy, rounds))} of {len(rounds)}",
     )
 
 
@@ -110,4 +139,7 @@ def _compare(name: str, series: Series) -> Cells:
     if floor is None:
         return "", "", ""
     rounds, floor_rounds = series[name], series[floor]
-    return f"{cost_ratio(rounds, floor_rounds):.2f}", f"{rate_ratio(rounds, floor_rounds):.2f}", floor
+    try:
+        return f"{cost_ratio(rounds, floor_rounds):.2f}", f"{rate_ratio(rounds, floor_rounds):.2f}", floor
+    except KeyError:
+        return "not measured", "not measured", floor

@@ -8,6 +8,7 @@ import platform
 import re
 import statistics
 import subprocess
+import sysconfig
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 
 from benchmarks.load import Round
 
+OPTIMIZATIONS = {"--enable-optimizations": "PGO", "--with-lto": "LTO"}
 PACKAGES = ("starlette", "uvicorn", "uvloop", "httptools", "redis", "hiredis")
 
 Series = dict[str, list[Round]]
@@ -23,6 +25,12 @@ Series = dict[str, list[Round]]
 
 Rows = dict[str, dict[str, list[float]]]
 """The values of all rounds of measurements without wrk, by the name of the row and of its part."""
+
+BUSY_SHARE = 0.8
+"""The share of its core that the server of a measured round uses at least.
+
+A server that waits for its load or its core batches less, so its processor time for a request says little.
+"""
 
 WHOLE = ""
 """The name of the part in a row with a single part."""
@@ -67,7 +75,7 @@ def describe_machine(redis: str) -> Machine:
         cores=os.cpu_count() or 1,
         busy=round(os.getloadavg()[0], 1),
         redis=redis,
-        python=platform.python_version(),
+        python=describe_interpreter(),
         versions={name: version(name) for name in PACKAGES},
     )
 
@@ -79,23 +87,40 @@ def describe_redis(binary: str) -> str:
     return f"{'Valkey' if 'valkey' in output.lower() else 'Redis'} {number[1] if number else '?'}"
 
 
+def describe_interpreter() -> str:
+    """Return name, version and build, which change the processor time of a request by up to a fifth."""
+    options = str(sysconfig.get_config_var("CONFIG_ARGS"))
+    build = [f"{'with' if option in options else 'without'} {name}" for option, name in OPTIMIZATIONS.items()]
+    name = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{name} ({platform.python_compiler()}, {', '.join(build)})"
+
+
+def is_busy(one: Round) -> bool:
+    return one.server_share >= BUSY_SHARE
+
+
 def median_of(rounds: Sequence[Round], number: Callable[[Round], float]) -> float:
     return statistics.median(map(number, rounds))
 
 
-def cost_ratio(rounds: Sequence[Round], floor: Sequence[Round]) -> float:
-    """Return the server's processor time of a request at the floor, divided by that in the measured rounds.
+def keep_busy(*series: Sequence[Round]) -> list[tuple[Round, ...]]:
+    """Return the turns in which all servers were busy. Raises KeyError if there are none."""
+    turns = [turn for turn in zip(*series, strict=True) if all(map(is_busy, turn))]
+    if not turns:
+        raise KeyError("no round was busy")
+    return turns
 
-    The ratio is computed for each turn; the median counts.
-    """
-    return statistics.median(base.server_us / one.server_us for one, base in zip(rounds, floor, strict=True))
+
+def ratio_of(rounds: Sequence[Round], others: Sequence[Round], number: Callable[[Round], float]) -> float:
+    """Return the median of the ratios of all busy turns. Raises KeyError if there are none."""
+    return statistics.median(number(one) / number(other) for one, other in keep_busy(rounds, others))
+
+
+def cost_ratio(rounds: Sequence[Round], floor: Sequence[Round]) -> float:
+    """Return the server's processor time of a request at the floor, divided by that in the measured rounds."""
+    return ratio_of(floor, rounds, lambda one: one.server_us)
 
 
 def rate_ratio(rounds: Sequence[Round], floor: Sequence[Round]) -> float:
-    """Return the measured responses per second divided by those of the floor, as the median of all turns."""
-    return statistics.median(one.rate / base.rate for one, base in zip(rounds, floor, strict=True))
-
-
-def redis_ratio(rounds: Sequence[Round], floor: Sequence[Round]) -> float:
-    """Return the processor time of Redis for a request, divided by that at the floor, as the median of all turns."""
-    return statistics.median(one.redis_us / base.redis_us for one, base in zip(rounds, floor, strict=True))
+    """Return the measured responses per second divided by those of the floor."""
+    return ratio_of(rounds, floor, lambda one: one.rate)

@@ -154,11 +154,17 @@ def _set_cost(patch: pytest.MonkeyPatch, context: CryptContext, memory_kib: int,
     patch.setattr(password_hashing, "PASSES", passes)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def quick_hashes() -> Iterator[None]:
+@contextmanager
+def lowering_hash_cost() -> Iterator[None]:
     """Lower the cost of password hashes in this process to the least that argon2 allows."""
     with pytest.MonkeyPatch.context() as patch:
         _set_cost(patch, password_hashing._argon2id.copy(argon2__memory_cost=64, argon2__time_cost=1), 64, 1)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_hashes() -> Iterator[None]:
+    with lowering_hash_cost():
         yield
 
 
