@@ -11,17 +11,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.connections import measure_connections
 from benchmarks.console import measure_console
 from benchmarks.costs import count_instructions, measure_costs
 from benchmarks.failovers import measure_failovers
-from benchmarks.floors import APPLICATIONS, running_floor
+from benchmarks.floors import APPLICATIONS, EVALSHA_OF_BROWSER, running_floor
 from benchmarks.goals import list_violations
 from benchmarks.imports import measure_imports
 from benchmarks.lag import measure_lag
-from benchmarks.load import measure_in_turns
+from benchmarks.load import BROWSER_HEADERS, measure_in_turns
 from benchmarks.logins import measure_logins
 from benchmarks.lookups import measure_lookups
 from benchmarks.memory import measure_growth, measure_session_bytes, measure_worker
@@ -31,7 +32,7 @@ from benchmarks.peers import PEERS, Peer, read_versions, running_peer
 from benchmarks.report import format_report
 from benchmarks.results import Results, Rows, Series, describe_machine, describe_redis
 from benchmarks.revocations import measure_revocations
-from benchmarks.scale import measure_many_sessions, measure_workers
+from benchmarks.scale import measure_many_sessions
 from benchmarks.steps import measure_steps
 from benchmarks.streams import measure_streams
 from benchmarks.testbed import Testbed, running_testbed
@@ -72,6 +73,7 @@ class Group:
 GROUPS = {
     "costs": Group(measure_costs, rounds=40, quick_rounds=5),
     "instructions": Group(count_instructions, rounds=1),
+    "connections": Group(measure_connections, rounds=3),
     "steps": Group(measure_steps, rounds=9, quick_rounds=3),
     "revocations": Group(measure_revocations, rounds=5),
     "import": Group(measure_imports, rounds=3),
@@ -154,9 +156,6 @@ def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) 
         _log_progress("logins")
         rounds = 1 if size.many is None else size.rounds
         results.series |= measure_logins(testbed, rounds, size.seconds)
-        if size.many is not None:
-            _log_progress("two workers")
-            results.series |= measure_workers(testbed, size.rounds, size.seconds)
     with running_testbed(folder, "memory", "--appendonly", "no") as testbed:
         _log_progress(f"memory: {size.sessions} sessions, rotations, a worker")
         results.bytes_per_session = measure_session_bytes(testbed, size.sessions, access_tokens=1)
@@ -176,6 +175,7 @@ def _measure_requests(testbed: Testbed, size: Size, peers: Sequence[Peer]) -> Se
     """Return the rounds of the floors, the service and the peers. All of them take turns."""
     with ExitStack() as running:
         targets = [running.enter_context(running_floor(name, testbed.deployment.redis)) for name in APPLICATIONS]
+        targets.append(replace(targets[-1], name=EVALSHA_OF_BROWSER, headers=BROWSER_HEADERS))
         uncached = running.enter_context(testbed.running())
         cached = running.enter_context(testbed.running(TOKEN_SERVICE_VERIFY_CACHE="on"))
         logging = running.enter_context(testbed.running(LOG_LEVEL="info"))

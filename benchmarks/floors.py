@@ -30,6 +30,7 @@ KEY = "benchmark"
 SCRIPT = "return redis.call('GET', KEYS[1])"
 
 BARE, ROUTE, GET, EVALSHA = "bare ASGI", "Starlette route", "Starlette + 1 GET", "Starlette + 1 EVALSHA"
+EVALSHA_OF_BROWSER = "Starlette + 1 EVALSHA, 14 headers"
 APPLICATIONS = {BARE: "bare", ROUTE: "route", GET: "get", EVALSHA: "evalsha"}
 
 # The same options of uvicorn as in `./scripts/serve`.

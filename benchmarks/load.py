@@ -16,19 +16,19 @@ from benchmarks.processes import LOAD_CORE, cpu_seconds, on_core
 CONNECTIONS = 64
 SCRIPTS = Path(__file__).with_name("wrk")
 
-BROWSER_HEADERS = {
-    "User-Agent": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
-    "Accept": "*/*",
-    "Accept-Language": "de,en-US;q=0.7,en;q=0.3",
-    "Accept-Encoding": "gzip, deflate, br",
-    "Origin": "https://shop.example",
-    "Referer": "https://shop.example/",
-    "Sec-Fetch-Dest": "empty",
-    "Sec-Fetch-Mode": "cors",
-    "Sec-Fetch-Site": "cross-site",
-    "X-Forwarded-For": "203.0.113.7",
-    "X-Forwarded-Proto": "https",
-}
+BROWSER_HEADERS = (
+    "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+    "Accept: */*",
+    "Accept-Language: de,en-US;q=0.7,en;q=0.3",
+    "Accept-Encoding: gzip, deflate, br",
+    "Origin: https://shop.example",
+    "Referer: https://shop.example/",
+    "Sec-Fetch-Dest: empty",
+    "Sec-Fetch-Mode: cors",
+    "Sec-Fetch-Site: cross-site",
+    "X-Forwarded-For: 203.0.113.7",
+    "X-Forwarded-Proto: https",
+)
 """What a browser and the proxy before the service add to the three headers of a form by wrk, which makes 14."""
 
 Script = Literal["cycle", "refresh", "post_each"]
@@ -104,7 +104,7 @@ class Target:
     The processor time of `server_pid` and `redis_pid` includes their descendants. `prepare` gets the seconds of a round
     and returns the arguments of wrk's script. `check` gets these arguments before and after each round. It sends its
     own request and raises LoadFailed unless the response is right. `seconds` is the length of its rounds. If it is
-    None, the run decides.
+    None, the run decides. `headers` are sent beside those that wrk needs.
     """
 
     name: str
@@ -116,6 +116,7 @@ class Target:
     check: Callable[[Sequence[str]], None] = check_nothing
     connections: int = CONNECTIONS
     seconds: int | None = None
+    headers: Sequence[str] = ()
 
     def measure(self, seconds: int) -> Round:
         """Run one round. Raises LoadFailed if a response was wrong or missing."""
@@ -123,7 +124,7 @@ class Target:
         arguments = self.prepare(seconds)
         self.check(arguments)
         before = cpu_seconds(self.server_pid), cpu_seconds(self.redis_pid)
-        summary, load_seconds = run_wrk(self.url, self.script, arguments, self.connections, seconds)
+        summary, load_seconds = run_wrk(self.url, self.script, arguments, self.connections, seconds, self.headers)
         after = cpu_seconds(self.server_pid), cpu_seconds(self.redis_pid)
         self.check(arguments)
         return Round(
@@ -138,10 +139,11 @@ class Target:
 
 
 def run_wrk(
-    url: str, script: Script, arguments: Sequence[str], connections: int, seconds: int
+    url: str, script: Script, arguments: Sequence[str], connections: int, seconds: int, headers: Sequence[str] = ()
 ) -> tuple[WrkSummary, float]:
     """Run wrk on the core of the load. Returns its summary and its own processor time in seconds."""
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s"]
+    command += [f"-H{header}" for header in headers]
     command += ["-s", str(SCRIPTS / f"{script}.lua"), url, "--", *arguments]
     environment = os.environ | {"LUA_PATH": f"{SCRIPTS}/?.lua;;"}
     with on_core(LOAD_CORE):

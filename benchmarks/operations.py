@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import httpx2
 
-from benchmarks.load import CONNECTIONS, LoadFailed, Target
+from benchmarks.load import BROWSER_HEADERS, CONNECTIONS, LoadFailed, Target
 from benchmarks.testbed import CLIENT, Testbed
 from tests.support.clients_and_users import GATEWAY, INTROSPECT, REVOKE, TOKEN, VERIFY, OAuthClient, bearer
 from tests.support.servers import ServiceProcess
@@ -43,6 +43,7 @@ ACCESS_TOKENS = 100
 BEARER = "Authorization: Bearer "
 
 REFRESH, REFRESH_ALONE, REFRESH_LOGGED = "refresh", "refresh, one connection", "refresh, logged"
+REFRESH_OF_BROWSER = "refresh, 14 headers"
 VERIFY_ASKING, VERIFY_MEMORY = "verify, Redis asked", "verify, from memory"
 INTROSPECT_ASKING, INTROSPECT_MEMORY = "introspect, Redis asked", "introspect, from memory"
 REVOKE_SESSION = "revoke"
@@ -62,6 +63,7 @@ def make_targets(
         make_refresh(REFRESH, testbed, uncached),
         make_refresh(REFRESH_ALONE, testbed, uncached, connections=1),
         make_refresh(REFRESH_LOGGED, testbed, logging),
+        make_refresh(REFRESH_OF_BROWSER, testbed, uncached, headers=BROWSER_HEADERS),
         make_verify(VERIFY_ASKING, testbed, uncached),
         make_verify(VERIFY_MEMORY, testbed, cached),
         _make_introspect(INTROSPECT_ASKING, testbed, uncached),
@@ -79,6 +81,7 @@ def make_refresh(
     supply: Callable[[int], Sequence[str]] | None = None,
     pause_ms: int | None = None,
     round_seconds: int | None = None,
+    headers: Sequence[str] = (),
 ) -> Target:
     """Return a target that refreshes sessions.
 
@@ -103,7 +106,7 @@ def make_refresh(
             raise LoadFailed("a refresh did not rotate the refresh token")
 
     pids = service.process.pid, testbed.redis_pid
-    return Target(name, url, *pids, "refresh", prepare, check, connections, round_seconds)
+    return Target(name, url, *pids, "refresh", prepare, check, connections, round_seconds, headers)
 
 
 def make_chained_refresh(testbed: Testbed, service: ServiceProcess) -> Target:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
-from benchmarks import costs, floors, operations
+from benchmarks import connections, costs, floors, operations
 from benchmarks.goals import BOUNDS, GOALS, format_number
 from benchmarks.load import Round
 from benchmarks.results import Machine, Results, Series, cost_ratio, is_busy, median_of, rate_ratio
-
-SATURATED_SHARE = 0.9
-"""The share from which a core counts as saturated, so that it limits the rate of a row."""
 
 FLOOR_OF = {
     operations.REFRESH: floors.EVALSHA,
     operations.REFRESH_ALONE: floors.EVALSHA,
     operations.REFRESH_LOGGED: floors.EVALSHA,
+    operations.REFRESH_OF_BROWSER: floors.EVALSHA_OF_BROWSER,
     operations.VERIFY_ASKING: floors.GET,
     operations.VERIFY_MEMORY: floors.ROUTE,
     operations.INTROSPECT_ASKING: floors.GET,
@@ -25,18 +24,13 @@ FLOOR_OF = {
     operations.CHAINED_REFRESH: floors.EVALSHA,
 }
 
-COSTS = (
-    "",
-    "answers a second",
-    "server µs",
-    "Redis µs",
-    "p50 ms",
-    "p99 ms",
-    "server",
-    "Redis + load",
-    "bound by",
-    "busy",
-)
+COSTS = ("", "answers a second", "server µs", "Redis µs", "p50 ms", "p99 ms", "server", "Redis + load", "busy")
+
+PARTS = {
+    "In the application, without a server": (costs.MICROSECONDS, costs.INSTRUCTIONS),
+    "Connections": (connections.RATE, connections.P50, connections.P99, connections.PROBE),
+}
+"""Tables of rows that have the same parts."""
 
 Cells = Sequence[str]
 
@@ -46,28 +40,19 @@ def format_report(results: Results) -> str:
     sections = ["# Measurements\n", _format_machine(results.machine), "## Goals\n", _format_goals(results)]
     sections += ["## Bounds\n", _format_bounds(results)]
     if series:
-        names = [name for name in (*floors.APPLICATIONS, *FLOOR_OF) if name in series]
+        names = [name for name in (*floors.APPLICATIONS, floors.EVALSHA_OF_BROWSER, *FLOOR_OF) if name in series]
         others = [name for name in series if name not in names]
         rows = [(*_describe(name, series[name]), *_compare(name, series)) for name in names]
         sections += ["## Requests\n", format_table((*COSTS, "cost ratio", "rate ratio", "to"), rows)]
-        sections += ["## Logins, workers, many sessions, peers\n"]
+        sections += ["## Logins, many sessions, peers\n"]
         sections += [format_table(COSTS, [_describe(name, series[name]) for name in others])]
-    if costs.MICROSECONDS in results.rows or costs.INSTRUCTIONS in results.rows:
-        sections += [
-            "## In the application, without a server\n",
-            _format_parts(results, costs.MICROSECONDS, costs.INSTRUCTIONS),
-        ]
+    for title, rows_of in PARTS.items():
+        if any(row in results.rows for row in rows_of):
+            sections += [f"## {title}\n", _format_parts(results, rows_of)]
     if results.lookups:
         rows = [(name, f"{each:.2f}") for name, each in results.lookups.items()]
         sections += ["## The gateway's library\n", format_table(("a call", "µs"), rows)]
     return "\n".join(sections)
-
-
-def judge_bottleneck(rounds: Sequence[Round]) -> str:
-    """Return the saturated core: `server`, `load` for that of Redis and wrk, or `neither`."""
-    if median_of(rounds, lambda one: one.server_share) >= SATURATED_SHARE:
-        return "server"
-    return "load" if median_of(rounds, lambda one: one.load_share) >= SATURATED_SHARE else "neither"
 
 
 def format_table(head: Cells, rows: Sequence[Cells]) -> str:
@@ -108,14 +93,11 @@ def _format_bounds(results: Results) -> str:
     return format_table(("what", "measured", "bound", "", "worst"), rows)
 
 
-def _format_parts(results: Results, *rows: str) -> str:
+def _format_parts(results: Results, rows: Sequence[str]) -> str:
     """Return a table with a line for each part and a column for each row."""
     found = [results.rows.get(row, {}) for row in rows]
-    parts = dict.fromkeys(part for row in found for part in row)
-    cells = [
-        (part, *(format_number(statistics.median(row[part]) if part in row else None, "") for row in found))
-        for part in parts
-    ]
+    numbers = {part: [statistics.median(row.get(part, [math.nan])) for row in found] for row in found for part in row}
+    cells = [(part, *(f"{each:,.4g}".replace("nan", "-") for each in of_row)) for part, of_row in numbers.items()]
     return format_table(("", *rows), cells)
 
 
@@ -129,7 +111,6 @@ def _describe(name: str, rounds: Sequence[Round]) -> Cells:
         f"{median_of(rounds, lambda one: one.p99_ms):.2f}",
         f"{median_of(rounds, lambda one: one.server_share):.0%}",
         f"{median_of(rounds, lambda one: one.load_share):.0%}",
-        judge_bottleneck(rounds),
         f"{sum(map(is_busy, rounds))} of {len(rounds)}",
     )
 
