@@ -105,8 +105,7 @@ class _JsonHandler(logging.Handler):
     def write_event(self, name: str, level: int, event: str, fields: Mapping[str, object]) -> None:
         """Write the line that `emit` would write for a record of this event."""
         try:
-            complete = _name_event(fields, event, level, name, time.time_ns() // 1_000)
-            self._write_line(_bound(complete)[1] + b"\n")
+            self._write_line(_bound(_name_event(fields, event, level, name, time.time_ns() // 1_000))[1] + b"\n")
         except Exception:
             self.handleError(logging.LogRecord(name, level, "", 0, event, (), None))
 

@@ -74,8 +74,8 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     of_keys, tokens = await _look_at_keys(context, advance)
     servers = await context.redis.read_info("default")
     if servers:
-        needs_replicas = make_redis_url(context.settings).kind != "single"
-        found = look_at_servers(servers, needs_replicas=needs_replicas, tokens=tokens // len(servers))
+        is_single = make_redis_url(context.settings).kind == "single"
+        found = look_at_servers(servers, needs_replicas=not is_single, tokens=tokens // len(servers))
         findings += _or_good("Redis", "noeviction, append-only file, memory limit", found)
     else:
         findings.append(Finding("note", "Redis", "this user may not call INFO, so memory was not checked"))

@@ -20,17 +20,16 @@ from service.store.sessions.families import EndReason, Families
 Session = AuthorizationCode | FamilyRecord
 """A session, or a code that would become one."""
 
-LISTED_KEYS: Final = 4_000_000
-"""The number of keys in Redis from which users are listed in groups of shards. A name takes 163 bytes here."""
-
 _FORMS: Final[dict[str, Callable[[bytes], Session]]] = {"code": parse_code, "family": parse_family}
 
 
 class SessionScan:
+    listed_keys = 4_000_000
+    """The number of keys in Redis from which users are listed in groups of shards. A name takes 163 bytes here."""
+
     def __init__(self, redis: StoreClient, families: Families) -> None:
         self._redis = redis
         self._families = families
-        self.listed_keys = LISTED_KEYS
 
     async def end_sessions(
         self, client_ids: Collection[str], find_reason: Callable[[Session], EndReason | None]
