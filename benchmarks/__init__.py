@@ -1,1 +1,1 @@
-"""Measurements of the service. `scripts/bench` runs them and writes docs/benchmarks."""
+"""Measurements of the service. `scripts/bench` runs them and writes docs/explanation/benchmarks.md."""

@@ -6,7 +6,7 @@
     REDIS_URL=unix://$PWD/.data/store.sock /tmp/mcp/bin/uvicorn --app-dir examples mcp_server:app --port 9100
 
 The SDK answers 401 to a request without a live token, and serves the metadata by which its clients find the service.
-docs/gateway-python.md tells what a client needs.
+docs/how-to/protect-a-python-api.md tells what a client needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Command gateway checks access tokens in Redis, as docs/gateway-redis.md describes, with the standard library only.
+// Command gateway checks access tokens in Redis, as docs/reference/access-token-record.md describes, with the standard library only.
 //
 //	REDIS_URL=redis://gateway:password@127.0.0.1:6379 LISTEN=127.0.0.1:8080 go run .
 //

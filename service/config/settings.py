@@ -2,7 +2,8 @@
 
 All mistakes are found before anything starts, and are reported together.
 
-A field of `Settings` defines a setting: its variable, its parser and its default. docs/settings.md tells the meanings.
+A field of `Settings` defines a setting: its variable, its parser and its default. docs/reference/settings.md
+explains each.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def find_hash_mistake(text: str) -> str | None:
     if cost is None:
         head = _HEAD.match(text)
         found = f"begins with {head[0]}, which is not accepted or not complete; " if head else ""
-        return f"{found}expected a hash of argon2, bcrypt, PBKDF2 or scrypt, in a form that docs/seed-file.md names"
+        return f"{found}expected a hash of argon2, bcrypt, PBKDF2 or scrypt, see docs/how-to/migrate-users.md"
     if not cost.work:
         return "has too little memory for its lanes; expected 8 KiB for each"
     if cost.memory_kib > MAX_MEMORY_KIB:

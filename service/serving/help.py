@@ -29,7 +29,7 @@ Options (these override the environment variables):
   -h, --help            Print this help.
 
 Other options of uvicorn work, too. --access-log, --env-file and --log-config
-are not supported. docs/settings.md has the environment variables.
+are not supported. docs/reference/settings.md has the environment variables.
 """
 
 

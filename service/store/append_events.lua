@@ -1,5 +1,5 @@
 -- Appends a batch of security events to each of their streams. A stream keeps about the newest `most` events, and
--- expires if no event comes for `lifetime_ms`. docs/events-redis.md describes the entries to other programs.
+-- expires if no event comes for `lifetime_ms`. docs/reference/events-and-logs.md describes the entries to other programs.
 -- KEYS     streams… (one or more)
 -- ARGV     most lifetime_ms batches… (one for each stream)
 -- RETURNS  appended

@@ -152,7 +152,7 @@ PLANNED = {
     "memory to install": "gigabytes_to_install",
     "cores of the service": "service_cores",
 }
-"""Rows of the table in docs/scaling.md, and what `stats --plan` calls them."""
+"""Rows of the table in docs/how-to/size-and-scale.md, and what `stats --plan` calls them."""
 
 
 class TestStats:
@@ -195,7 +195,12 @@ class TestStats:
 
         plan = make_plan(load, peak=3, gigabyte_price=5, core_price=20)
 
-        table = (CHECKOUT / "docs" / "scaling.md").read_text().partition("## The arithmetic")[2].partition("\n## ")[0]
+        table = (
+            (CHECKOUT / "docs" / "how-to" / "size-and-scale.md")
+            .read_text()
+            .partition("## The arithmetic")[2]
+            .partition("\n## ")[0]
+        )
         rows = {cells[1].strip(" *"): cells for cells in (line.split("|") for line in table.splitlines()) if cells[1:]}
         for told, name in PLANNED.items():
             number = float(rows[told][column].replace(",", "").replace("GB", "").strip(" *"))

@@ -1,4 +1,4 @@
-"""The scripts of examples/move_in move users in, and the programs of docs/move-in.md do what the page says."""
+"""The scripts of examples/move_in move users in, and the programs of docs/how-to/migrate-users.md work."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from tests.admin.conftest import Admin
 from tests.support.clients_and_users import PHONE_APP, UserCredentials
 from tests.support.servers import CHECKOUT
 
-PAGE = (CHECKOUT / "docs" / "move-in.md").read_text()
+PAGE = (CHECKOUT / "docs" / "how-to" / "migrate-users.md").read_text()
 FIND_OLD_HASHES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[-1]
 CAROL = UserCredentials("carol@example.com", "carol's own password")
 

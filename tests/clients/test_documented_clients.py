@@ -1,4 +1,4 @@
-"""The blocks of docs/clients.md, as they are in the page but for the address of the service."""
+"""The blocks of docs/how-to/connect-a-client.md, as they are in the page but for the address of the service."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ from tests.support.javascript import check_javascript
 from tests.support.servers import CHECKOUT, ServiceProcess, running_service, start_redis, stop
 from tests.support.waiting import MAX_WAIT_SECONDS
 
-PAGE = (CHECKOUT / "docs" / "clients.md").read_text()
+PAGE = (CHECKOUT / "docs" / "how-to" / "connect-a-client.md").read_text()
 BLOCKS = dict(re.findall(r"^## (\S+) [^\n]*\n\n(?:[^`\n][^\n]*\n+)?```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 JAVASCRIPT = """
 import { createInterface } from "node:readline/promises";

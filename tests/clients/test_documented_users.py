@@ -1,4 +1,4 @@
-"""The blocks of docs/users.md and docs/move-in.md, as they are in the pages but for the address of the service."""
+"""The blocks of manage-users-from-your-back-end.md and migrate-users.md run unchanged but for the service's URL."""
 
 import json
 import re

@@ -34,7 +34,7 @@ SECRETS = ("redis_url", "secret_key", "seed.yaml")
 APP = {"app.kubernetes.io/name": "token-service"}
 MOUNT = "/run/secrets/token-service"
 PENDING_SECONDS, IDLE_SECONDS = 10, 3
-"""The time for pending requests and for idle connections at the end of an instance; see docs/operations/deploy.md."""
+"""The time for pending requests and for idle connections at the end of an instance; see docs/how-to/upgrade.md."""
 
 Resource = Mapping[str, Any]
 
@@ -156,7 +156,7 @@ def test_the_callers_addresses_reach_the_service(of_kind: Mapping[str, Any], ver
     (admitted,) = of_kind["NetworkPolicy"]["spec"]["ingress"][0]["from"]
 
     assert patch == {"spec": {"externalTrafficPolicy": "Local"}}
-    assert f"--patch-file {file}" in (CHECKOUT / "docs" / "operations" / "kubernetes.md").read_text()
+    assert f"--patch-file {file}" in (CHECKOUT / "docs" / "how-to" / "deploy-kubernetes.md").read_text()
     assert admitted["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "traefik"}
 
 

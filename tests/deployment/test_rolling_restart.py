@@ -1,4 +1,4 @@
-"""The rolling restart of docs/operations/deploy.md, here with a change of the secret key."""
+"""The rolling restart of docs/how-to/upgrade.md, here with a change of the secret key."""
 
 import ssl
 import threading

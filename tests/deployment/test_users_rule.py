@@ -51,8 +51,8 @@ http://:{port} {{
 
 
 def read_rules() -> tuple[str, str]:
-    """Return the lines of docs/security.md for nginx and HAProxy."""
-    text = (CHECKOUT / "docs" / "security.md").read_text()
+    """Return the lines of docs/explanation/security-model.md for nginx and HAProxy."""
+    text = (CHECKOUT / "docs" / "explanation" / "security-model.md").read_text()
     (nginx,), (haproxy,) = re.findall(r"^location .*", text, re.M), re.findall(r"^http-request deny .*", text, re.M)
     return nginx, haproxy
 

@@ -1,4 +1,4 @@
-"""The example of a gateway in Go, which is a second implementation of docs/gateway-redis.md, and their vectors."""
+"""The example gateway in Go, a second implementation of docs/reference/access-token-record.md, and its vectors."""
 
 import json
 import os

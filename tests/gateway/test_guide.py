@@ -14,7 +14,7 @@ from tests.conftest import AnyRedis, http_client_for
 from tests.support.clients_and_users import ALICE, PHONE_APP, bearer, tokens_of
 from tests.support.servers import CHECKOUT
 
-GUIDE = (CHECKOUT / "docs" / "gateway-python.md").read_text()
+GUIDE = (CHECKOUT / "docs" / "how-to" / "protect-a-python-api.md").read_text()
 *EXAMPLES, TEST = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 FASTAPI = EXAMPLES[3]
 

@@ -1,4 +1,4 @@
-"""The records in Redis are those that docs/gateway-redis.md describes to gateways in other languages."""
+"""The records in Redis match docs/reference/access-token-record.md, which other gateways implement."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ from tests.gateway.acl import ACL_FILE
 from tests.support.clients_and_users import ALICE, PHONE_APP, access_key_of, tokens_of
 from tests.support.servers import CHECKOUT
 
-GUIDE = (CHECKOUT / "docs" / "gateway-redis.md").read_text()
+GUIDE = (CHECKOUT / "docs" / "reference" / "access-token-record.md").read_text()
 TOKEN = re.findall(r"^TOKEN=(\S+)$", GUIDE, re.MULTILINE)[0]
 
 pytestmark = pytest.mark.clause("decided-record-version")

@@ -13,7 +13,7 @@ from service.registry.seed_file.check import check_client, check_user
 from service.registry.seed_file.entries import LIFETIMES, ClientEntry, UserEntry
 from tests.support.servers import CHECKOUT
 
-MANUAL = (CHECKOUT / "docs" / "seed-file.md").read_text()
+MANUAL = (CHECKOUT / "docs" / "reference" / "seed-file.md").read_text()
 
 WITHOUT_OPTION = {
     "client_secret": "`client create` and `client rotate-secret` generate it",

@@ -1,4 +1,4 @@
-"""The table of security events in docs/operations/monitoring.md is what the service tells."""
+"""The table of security events in docs/how-to/monitor.md is what the service tells."""
 
 import ast
 import logging

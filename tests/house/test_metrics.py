@@ -12,7 +12,7 @@ from service.observability import metrics
 from tests.support.metrics_scrape import Scrape
 from tests.support.servers import CHECKOUT
 
-OPERATIONS = (CHECKOUT / "docs" / "operations" / "monitoring.md").read_text()
+OPERATIONS = (CHECKOUT / "docs" / "how-to" / "monitor.md").read_text()
 ALERTS = yaml.safe_load((CHECKOUT / "deployment" / "alerts.yaml").read_text())
 DASHBOARD = json.loads((CHECKOUT / "deployment" / "grafana-dashboard.json").read_text())
 

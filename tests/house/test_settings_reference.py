@@ -1,4 +1,4 @@
-"""The tables of docs/settings.md list each setting with its default."""
+"""The tables of docs/reference/settings.md list each setting with its default."""
 
 import re
 
@@ -7,7 +7,7 @@ from tests.support.servers import CHECKOUT
 
 
 def test_the_manual_lists_each_setting_with_its_default() -> None:
-    text = (CHECKOUT / "docs" / "settings.md").read_text()
+    text = (CHECKOUT / "docs" / "reference" / "settings.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if re.match(r"\| `[A-Z_]+` \|", line)]
     told = {name.strip("`"): default for name, default, _ in rows}
     defaults = {setting.variable: setting.default for setting in SETTINGS.values()}

@@ -34,8 +34,8 @@ def test_printed_requests_show_their_answers(service: ServiceProcess, tmp_path: 
     """The documents share one start of the service, which takes longer than most requests."""
     blocks = [
         *find_blocks("README.md", "## First requests"),
-        *find_blocks("docs/first-requests.md", "# First requests"),
-        *find_blocks("docs/api.md", "# The interface"),
+        *find_blocks("docs/tutorials/first-requests.md", "# First requests"),
+        *find_blocks("docs/reference/http-api.md", "# The interface"),
     ]
 
     printed = run([commands for commands, _ in blocks], service, tmp_path)

@@ -1,4 +1,4 @@
-"""The streams of security events are those that docs/events-redis.md describes to other systems."""
+"""The streams of security events are those that docs/reference/events-and-logs.md describes to other systems."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.support.clients_and_users import ALICE, PHONE_APP, revoke_all, tokens
 from tests.support.redis_users import WITHOUT_RIGHTS, find_allowed, find_refusals, read_rights
 from tests.support.servers import CHECKOUT, RedisServer, knows_users, server_binary
 
-GUIDE = (CHECKOUT / "docs" / "events-redis.md").read_text()
+GUIDE = (CHECKOUT / "docs" / "reference" / "events-and-logs.md").read_text()
 BLOCKS: list[str] = re.findall(r"^ *```\n(.*?)\n *```$", GUIDE, re.MULTILINE | re.DOTALL)
 KEYS, ENTRY, READ, USER = BLOCKS
 

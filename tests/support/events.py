@@ -17,8 +17,8 @@ _OF_A_REQUEST = ("method", "path", "status", "ms")
 
 @cache
 def read_table() -> dict[str, tuple[str, str, tuple[str, ...]]]:
-    """Return level, share in the stream, and fields of each event in docs/operations/monitoring.md."""
-    text = (CHECKOUT / "docs" / "operations" / "monitoring.md").read_text()
+    """Return level, share in the stream, and fields of each event in docs/how-to/monitor.md."""
+    text = (CHECKOUT / "docs" / "how-to" / "monitor.md").read_text()
     section = text.partition("### Security events")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
     return {

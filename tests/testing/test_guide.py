@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.javascript import check_javascript
 from tests.support.servers import CHECKOUT
 
-GUIDE = (CHECKOUT / "docs" / "testing.md").read_text()
+GUIDE = (CHECKOUT / "docs" / "how-to" / "test-your-application.md").read_text()
 
 
 def read_example(language: str) -> str:

@@ -147,7 +147,7 @@ async def _look_at_slots(context: AdminContext) -> list[Finding]:
         (forgotten, "whose owner no longer knows that they are moving: {}. No logout reaches keys on another master"),
     )
     told = [says.format(", ".join(map(str, sorted(slots)))) for slots, says in kinds if slots]
-    return [Finding("trouble", "Redis Cluster", f"slots {says}. See docs/operations/incidents.md") for says in told]
+    return [Finding("trouble", "Redis Cluster", f"slots {says}. See docs/how-to/troubleshooting.md") for says in told]
 
 
 async def _look_at_keys(context: AdminContext, advance: Advance) -> tuple[list[Finding], int]:
@@ -279,7 +279,7 @@ async def _look_at_hashes(context: AdminContext, clients: Sequence[Client]) -> A
 
 
 def estimate_memory(workers: int, cores: int, largest_kib: int) -> int:
-    """Return the bytes that an instance may take, by the calculation of docs/operations/deploy.md."""
+    """Return the bytes that an instance may take, by the calculation of docs/how-to/upgrade.md."""
     return 1024 * (60 * 1024 + workers * ((110 + 38 * cores) * 1024 + largest_kib))
 
 

@@ -12,7 +12,7 @@ from service.admin.context import AdminContext
 from service.admin.output import CommandRefused, Fields, Output, format_bytes, list_facts
 from service.store.reports.key_statistics import count_keys
 
-# The measurements of docs/scaling.md: bytes in Redis, and seconds of a core of Redis and of one of the service.
+# Measurements of docs/how-to/size-and-scale.md: bytes in Redis, and seconds of a core of Redis and of the service.
 _BYTES: Final = {"sessions": 580, "users": 580, "access_tokens": 290 + 230}
 _SECONDS: Final = {"refreshes": (26e-6, 0.14e-3), "logins": (34e-6, 22e-3), "lookups": (4e-6, 0.0)}
 _PLAN: Final = "Also calculate what the present load needs, or what it would need with so many sessions."
@@ -71,7 +71,7 @@ def _count_lookups(server: Fields) -> float:
 
 
 def make_plan(load: Fields, peak: float, gigabyte_price: float, core_price: float) -> dict[str, float]:
-    """Return what the load needs, by the arithmetic of docs/scaling.md.
+    """Return what the load needs, by the arithmetic of docs/how-to/size-and-scale.md.
 
     `load` has the numbers of sessions, users and live access tokens, and the mean number of refreshes, logins and
     lookups a second.
