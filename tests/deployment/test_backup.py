@@ -32,7 +32,7 @@ from tests.support.left_out import REDIS_SERVER, leave_out
 from tests.support.servers import CHECKOUT, RedisServer, knows_users, server_binary, start_redis, stop
 from tests.support.waiting import wait_until
 
-GUIDE = (CHECKOUT / "docs/how-to/back-up-and-restore.md").read_text().partition("## Backup and restore")[2]
+GUIDE = (CHECKOUT / "docs/how-to/back-up-and-restore.md").read_text()
 MAKING, RESTORING = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
 CONSOLE = f"cd {CHECKOUT} && {sys.executable} -m service.admin"
 KEEPS_DATA = ("--appendonly", "yes")
