@@ -59,7 +59,7 @@ def test_limits_of_memory_have_room_for_all_hashes(compose: Any) -> None:
         unit,
         kubernetes,
         (DEPLOYMENT / "compose.yaml").read_text(),
-        (CHECKOUT / "docs/how-to/upgrade.md").read_text(),
+        (CHECKOUT / "docs/reference/limits.md").read_text(),
     )
     cores = [int(re.findall("up to ([0-9]+) cores", file)[0]) for file in files]
 

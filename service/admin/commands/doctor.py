@@ -279,7 +279,7 @@ async def _look_at_hashes(context: AdminContext, clients: Sequence[Client]) -> A
 
 
 def estimate_memory(workers: int, cores: int, largest_kib: int) -> int:
-    """Return the bytes that an instance may take, by the calculation of docs/how-to/upgrade.md."""
+    """Return the bytes that an instance may take, by the calculation of docs/reference/limits.md."""
     return 1024 * (60 * 1024 + workers * ((110 + 38 * cores) * 1024 + largest_kib))
 
 
