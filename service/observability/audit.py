@@ -21,7 +21,7 @@ from service.protocol.errors import NamedUser
 Fields = dict[str, Any]
 """The fields of an event by their names. A field whose value is unknown is left out.
 
-docs/how-to/monitor.md lists the fields of each event, and tests compare the log with it. `reason` is a fixed
+docs/reference/events-and-logs.md lists the fields of each event, and tests compare the log with it. `reason` is a fixed
 word. `issued_before` is a time by ISO 8601. `actor` is the person at the console, or the program that acted instead: a
 client if the `reason` is `client`. `count` is the number of objects concerned. In an entry of a stream, `repeats` is
 the number of events that the entry stands for. `trace_id` is added to any event that a request with a trace causes.

@@ -1,4 +1,4 @@
-"""The table of security events in docs/how-to/monitor.md is what the service tells."""
+"""The lists of security events in docs/reference/events-and-logs.md are what the service records."""
 
 import ast
 import logging

@@ -1,4 +1,4 @@
-"""The metrics that there are, and what the manual, the alert rules and the dashboard say of them, are the same."""
+"""The manual, the alert rules and the dashboard match the metrics of the code, and each alert has a runbook."""
 
 import json
 import re
@@ -12,9 +12,12 @@ from service.observability import metrics
 from tests.support.metrics_scrape import Scrape
 from tests.support.servers import CHECKOUT
 
-OPERATIONS = (CHECKOUT / "docs" / "how-to" / "monitor.md").read_text()
+MANUAL = (CHECKOUT / "docs" / "reference" / "metrics.md").read_text()
 ALERTS = yaml.safe_load((CHECKOUT / "deployment" / "alerts.yaml").read_text())
 DASHBOARD = json.loads((CHECKOUT / "deployment" / "grafana-dashboard.json").read_text())
+
+DOCUMENTS_URL = "https://docs.example/"
+"""The placeholder for the address at which an operator publishes the folder docs."""
 
 SELECTOR = re.compile(r"\b(token_service_\w+)\s*(?:\{([^}]*)\})?")
 MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)\s*\"([^\"]*)\"")
@@ -59,19 +62,25 @@ def expressions() -> Iterator[tuple[str, str]]:
             yield panel["title"], target["expr"]
 
 
+def make_anchor(heading: str) -> str:
+    """Return the anchor that GitHub makes of a heading: lower case, no punctuation, hyphens for spaces."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def rows_below(heading: str) -> list[list[str]]:
     """The cells of the first table below a heading of the manual."""
-    _, _, below = OPERATIONS.partition(f"\n{heading}\n")
+    _, _, below = MANUAL.partition(f"\n{heading}\n")
     table = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
     assert table, heading
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table[0].splitlines()[2:]]
 
 
 def test_manual_lists_every_metric_with_its_labels() -> None:
-    rows = rows_below("### What there is")
-    described = {row[0].strip("|` "): set(re.findall(r"`(\w+)`", row[1])) for row in rows}
+    rows = rows_below("## All metrics")
+    described = [(name, set(re.findall(r"`(\w+)`", row[1]))) for row in rows for name in re.findall(r"`(\w+)`", row[0])]
 
-    assert described == LABELS
+    assert len(described) == len(LABELS)
+    assert dict(described) == LABELS
 
 
 def test_rules_and_dashboard_name_existing_metrics() -> None:
@@ -92,7 +101,18 @@ def test_every_alert_is_explained_in_the_rule_and_in_the_manual() -> None:
     names = [rule["alert"] for rule in rules()]
 
     assert len(set(names)) == len(names)
-    assert [row[0].strip("|` ") for row in rows_below("### Alerts")] == names
     for rule in rules():
         assert rule["labels"]["severity"] in ("page", "ticket")
-        assert rule["annotations"].keys() == {"summary", "description"}
+        assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+
+
+def test_every_alert_links_to_the_section_that_names_it() -> None:
+    for rule in rules():
+        url: str = rule["annotations"]["runbook_url"]
+        path, _, anchor = url.removeprefix(DOCUMENTS_URL).partition("#")
+        page = CHECKOUT / "docs" / path
+        sections = re.split(r"^#+ ", page.read_text(), flags=re.MULTILINE)
+        [section] = [section for section in sections if make_anchor(section.partition("\n")[0]) == anchor]
+
+        assert url.startswith(DOCUMENTS_URL)
+        assert rule["alert"] in section

@@ -19,7 +19,7 @@ from tests.support.servers import CHECKOUT, RedisServer, knows_users, server_bin
 
 GUIDE = (CHECKOUT / "docs" / "reference" / "events-and-logs.md").read_text()
 BLOCKS: list[str] = re.findall(r"^ *```\n(.*?)\n *```$", GUIDE, re.MULTILINE | re.DOTALL)
-KEYS, ENTRY, READ, USER = BLOCKS
+KEYS, ENTRY, READ, USER, _ = BLOCKS
 
 pytestmark = [
     pytest.mark.clause("decided-event-format"),

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -17,15 +18,26 @@ _OF_A_REQUEST = ("method", "path", "status", "ms")
 
 @cache
 def read_table() -> dict[str, tuple[str, str, tuple[str, ...]]]:
-    """Return level, share in the stream, and fields of each event in docs/how-to/monitor.md."""
-    text = (CHECKOUT / "docs" / "how-to" / "monitor.md").read_text()
-    section = text.partition("### Security events")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
-    return {
-        event: (level, share, tuple(re.findall(r"`(\w+)`", fields)))
-        for events, level, share, fields, *_ in rows
-        for event in re.findall(r"`(\w+)`", events)
-    }
+    """Return level, share in the stream, and fields of each event in docs/reference/events-and-logs.md."""
+    text = (CHECKOUT / "docs" / "reference" / "events-and-logs.md").read_text()
+    section = text.partition("\n## Security events\n")[2].partition("\n## ")[0]
+    return {event: row for part in section.split("\n### ")[1:] for event, row in _read_group(part)}
+
+
+def _read_group(part: str) -> Iterator[tuple[str, tuple[str, str, tuple[str, ...]]]]:
+    """Yield the events of a group. Parentheses after a name hold for it, and for names before it that have none."""
+    [shared] = re.findall(r"^Fields: ((?:`\w+`(?:, )?)+)", part, re.MULTILINE)
+    for item in re.findall(r"^- (`.+?):\s", part, re.MULTILINE | re.DOTALL):
+        for names, differs in re.findall(r"([^()]+)(?:\((.+?)\))?", item):
+            own, _, lacking = differs.partition("without")
+            fields = {*_list_names(shared), *_list_names(own)} - {*_list_names(lacking)}
+            share = "" if "log only" in differs else "always" if "always" in differs else "yes"
+            for event in _list_names(names):
+                yield event, ("warning" if "warning" in differs else "info", share, tuple(fields))
+
+
+def _list_names(text: str) -> list[str]:
+    return re.findall(r"`(\w+)`", text)
 
 
 def events_of(json_logs: io.StringIO) -> list[tuple[str, dict[str, Any]]]:
