@@ -1,7 +1,6 @@
-"""The scripts of examples/move_in move users in, and the programs of docs/how-to/migrate-users.md work."""
+"""The scripts of examples/move_in migrate users."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +14,7 @@ from tests.admin.conftest import Admin
 from tests.support.clients_and_users import PHONE_APP, UserCredentials
 from tests.support.servers import CHECKOUT
 
-PAGE = (CHECKOUT / "docs" / "how-to" / "migrate-users.md").read_text()
-FIND_OLD_HASHES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[-1]
+FIND_OLD_HASHES = CHECKOUT / "examples" / "move_in" / "old_hashes.py"
 CAROL = UserCredentials("carol@example.com", "carol's own password")
 
 EXPORTS: Final = {
@@ -138,7 +136,7 @@ async def test_users_with_old_hashes_are_found_and_disabled(
     await admin("user", "import", str(users))
 
     exported = (await admin("export")).output
-    disable.write_text(run("-c", FIND_OLD_HASHES, typed=exported).stdout)
+    disable.write_text(run(str(FIND_OLD_HASHES), typed=exported).stdout)
 
     assert (await admin("user", "import", str(disable), "--json")).json["updated"] == 1
     assert (await PHONE_APP.log_in(http, CAROL)).status_code == 400

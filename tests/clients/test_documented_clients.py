@@ -1,4 +1,4 @@
-"""The blocks of docs/how-to/connect-a-client.md, as they are in the page but for the address of the service."""
+"""The examples of docs/how-to/connect-a-client.md run unchanged but for the URL of the service."""
 
 import asyncio
 import re
@@ -19,7 +19,7 @@ from tests.support.servers import CHECKOUT, ServiceProcess, running_service, sta
 from tests.support.waiting import MAX_WAIT_SECONDS
 
 PAGE = (CHECKOUT / "docs" / "how-to" / "connect-a-client.md").read_text()
-BLOCKS = dict(re.findall(r"^## (\S+) [^\n]*\n\n(?:[^`\n][^\n]*\n+)?```\w+\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+FOLDER = CHECKOUT / "examples" / "clients"
 JAVASCRIPT = """
 import { createInterface } from "node:readline/promises";
 console.log(login);
@@ -125,18 +125,17 @@ console.log((await callBack(await call("/auth/signin/service", { csrfToken }))).
 process.exit();
 """
 CALLERS = {
-    "openid-client": ("", JAVASCRIPT),
-    "oauth4webapi": ("", JAVASCRIPT),
-    "AppAuth-JS": (BROWSER, APPAUTH),
-    "passport-oauth2": ("", EXPRESS + PASSPORT),
-    "Auth.js": ("", EXPRESS + AUTHJS),
-    "Authlib": ("", PYTHON),
-    "Flask": ("", FLASK),
-    "Django": (DJANGO_SETTINGS, DJANGO),
+    "openid_client.mjs": ("", JAVASCRIPT),
+    "appauth_browser.mjs": (BROWSER, APPAUTH),
+    "passport_app.mjs": ("", EXPRESS + PASSPORT),
+    "authjs_app.mjs": ("", EXPRESS + AUTHJS),
+    "authlib_client.py": ("", PYTHON),
+    "flask_app.py": ("", FLASK),
+    "django_views.py": (DJANGO_SETTINGS, DJANGO),
 }
-"""What a program runs before a block and after it."""
+"""What a program runs before an example and after it."""
 
-FRAMEWORKS = ("Flask", "Django", "passport-oauth2", "Auth.js")
+FRAMEWORKS = ("flask_app.py", "django_views.py", "passport_app.mjs", "authjs_app.mjs")
 SUBJECT = identify_user("main", ALICE.username).digest
 
 
@@ -151,19 +150,19 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess
     stop(server.process)
 
 
-def write_program(folder: Path, library: str, service: ServiceProcess) -> list[str | Path]:
-    """Write the block with its caller. Returns the command that runs it."""
-    block = BLOCKS[library].replace("http://127.0.0.1:8000", service.url)
-    before, after = CALLERS[library]
+def write_program(folder: Path, example: str, service: ServiceProcess) -> list[str | Path]:
+    """Write the example with its caller. Returns the command that runs it."""
+    text = (FOLDER / example).read_text().replace("http://127.0.0.1:8000", service.url)
+    before, after = CALLERS[example]
     if after in (PYTHON, FLASK, DJANGO):
-        program = folder / "block.py"
-        program.write_text(before + block + after)
+        program = folder / "example.py"
+        program.write_text(before + text + after)
         return [sys.executable, program]
     check_javascript()
     (folder / "node_modules").symlink_to(CHECKOUT / "tests" / "npm" / "node_modules")
-    first, program = folder / "first.mjs", folder / "block.mjs"
+    first, program = folder / "first.mjs", folder / "example.mjs"
     first.write_text(before)
-    program.write_text(block + after)
+    program.write_text(text + after)
     return [Path(sys.executable).with_name("node"), "--import", first.as_uri(), program]
 
 
@@ -181,26 +180,34 @@ async def run_program(http: httpx2.AsyncClient, command: list[str | Path]) -> st
     return output.decode().strip()
 
 
-@pytest.mark.parametrize("library", ["openid-client", "oauth4webapi", "Authlib", "AppAuth-JS"])
-async def test_block_of_the_page_logs_in_and_out(service: ServiceProcess, tmp_path: Path, library: str) -> None:
+@pytest.mark.parametrize("example", ["openid_client.mjs", "authlib_client.py", "appauth_browser.mjs"])
+async def test_example_logs_in_and_out(service: ServiceProcess, tmp_path: Path, example: str) -> None:
     async with httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http:
-        output = await run_program(http, write_program(tmp_path, library, service))
+        output = await run_program(http, write_program(tmp_path, example, service))
         scope, refresh_token, subject = output.rsplit(" ", 2)
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
-        app = PHONE_APP if library == "AppAuth-JS" else WEB_SHOP
+        app = PHONE_APP if example == "appauth_browser.mjs" else WEB_SHOP
         answer = await http.post("/oauth2/v1/token", data=form | app.credentials)
 
     assert (scope.split("\n")[-1], subject) == ("realm:main role:enduser", SUBJECT)
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_block_of_a_framework_learns_who_logged_in(
-    service: ServiceProcess, tmp_path: Path, framework: str
+@pytest.mark.parametrize("example", FRAMEWORKS)
+async def test_example_of_a_framework_learns_who_logged_in(
+    service: ServiceProcess, tmp_path: Path, example: str
 ) -> None:
     async with httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http:
-        assert await run_program(http, write_program(tmp_path, framework, service)) == SUBJECT
+        assert await run_program(http, write_program(tmp_path, example, service)) == SUBJECT
 
 
-def test_every_library_of_the_page_has_a_block() -> None:
-    assert BLOCKS.keys() == CALLERS.keys() | {"x/oauth2", "Spring", "AppAuth"}
+def test_page_links_every_example() -> None:
+    linked = re.findall(r"examples/clients/([\w.]+)", PAGE)
+
+    assert {*linked} == CALLERS.keys() == {file.name for file in FOLDER.iterdir() if file.is_file()}
+
+
+def test_page_shows_the_example_as_it_is() -> None:
+    (block,) = re.findall(r"^```js\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+    assert all(part in (FOLDER / "openid_client.mjs").read_text() for part in block.split("// …\n"))

@@ -1,7 +1,6 @@
-"""The blocks of manage-users-from-your-back-end.md and migrate-users.md run unchanged but for the service's URL."""
+"""The examples of user management and of a migration at the login run unchanged but for the service's URL."""
 
 import json
-import re
 import runpy
 from pathlib import Path
 from urllib.error import HTTPError
@@ -20,19 +19,22 @@ NEW = UserCredentials(ERIN.username, "another password of Erin's")
 RENAMED = UserCredentials("erin/3@example.org", NEW.password)
 
 
-def read_blocks(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (CHECKOUT / "docs" / page).read_text(), re.DOTALL)
+def write_program(file: Path, service_url: str, *examples: str) -> None:
+    """Write the examples as one program that calls this service."""
+    text = "".join((CHECKOUT / "examples" / name).read_text() for name in examples)
+    file.write_text(
+        text.replace("http://127.0.0.1:8000", service_url).replace("from examples.back_end import send\n", "")
+    )
 
 
 @pytest.mark.clause("decided-managed-users", "decided-managed-users-changes")
-async def test_block_signs_up_resets_renames_and_deletes(
+async def test_example_signs_up_resets_renames_and_deletes(
     redis_server: RedisServer, store: redis.Redis, tmp_path: Path
 ) -> None:
     environment = environment_of(redis_server, TOKEN_SERVICE_SEED_FILE=str(CHECKOUT / "examples" / "seed.yaml"))
-    (block,) = read_blocks("users.md")
     program = tmp_path / "block.py"
     with running_service(tmp_path, environment) as service:
-        program.write_text(block.replace("http://127.0.0.1:8000", service.url))
+        write_program(program, service.url, "back_end.py")
         back_end = runpy.run_path(str(program))
         async with httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http:
             with pytest.raises(HTTPError) as refusal:
@@ -73,8 +75,7 @@ async def test_holder_of_a_short_password_moves_at_the_old_login(
     environment = environment_of(redis_server, TOKEN_SERVICE_SEED_FILE=str(CHECKOUT / "examples" / "seed.yaml"))
     program, holder = tmp_path / "block.py", UserCredentials("holder@example.com", "abc123")
     with running_service(tmp_path, environment) as service:
-        blocks = read_blocks("users.md")[0] + read_blocks("move-in.md")[0]
-        program.write_text(blocks.replace("http://127.0.0.1:8000", service.url))
+        write_program(program, service.url, "back_end.py", "move_in/at_login.py")
         old_page = runpy.run_path(str(program))
         old_page["move"](holder.username, holder.password, "4711")
         async with httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http:

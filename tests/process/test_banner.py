@@ -12,7 +12,7 @@ ADDRESS = "http://127.0.0.1:8000"
 
 
 def test_the_guide_shows_the_command_of_a_first_start() -> None:
-    guide = (CHECKOUT / "docs" / "tutorials" / "your-own-clients-and-users.md").read_text()
+    guide = (CHECKOUT / "docs" / "tutorials" / "first-requests.md").read_text()
     assert f"\n{make_curl_command(load_settings({}), ADDRESS)}\n" in guide.replace(" \\\n  ", " ")
 
 

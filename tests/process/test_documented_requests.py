@@ -1,4 +1,4 @@
-"""The requests of README.md, first-requests.md and api.md work as written, and print what the documents show."""
+"""The requests of README.md, first-requests.md and http-api.md work, and print what the documents show."""
 
 import os
 import re
@@ -13,7 +13,10 @@ from tests.conftest import SECRET_KEY
 from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, running_service
 
 SHOWN_BASE = "http://127.0.0.1:8000"
-BLOCK = re.compile(r"^```sh\n(?P<commands>.*?)^```\n(?:```\n(?P<answer>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^(?P<mark><!-- not run: [^\n]* -->\n)?```sh\n(?P<commands>.*?)^```\n(?:```\n(?P<answer>.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
+)
 END_OF_BLOCK = "\x1e"
 
 
@@ -33,7 +36,7 @@ def service(redis_server: RedisServer, store: object, tmp_path: Path) -> Iterato
 def test_printed_requests_show_their_answers(service: ServiceProcess, tmp_path: Path) -> None:
     """The documents share one start of the service, which takes longer than most requests."""
     blocks = [
-        *find_blocks("README.md", "## First requests"),
+        *find_blocks("README.md", "## Try it"),
         *find_blocks("docs/tutorials/first-requests.md", "# First requests"),
         *find_blocks("docs/reference/http-api.md", "# The interface"),
     ]
@@ -48,11 +51,13 @@ def test_printed_requests_show_their_answers(service: ServiceProcess, tmp_path: 
 
 
 def find_blocks(document: str, heading: str) -> list[tuple[str, str | None]]:
-    """Return the shell blocks that call the service. The first sets BASE, and later ones use it or what they define."""
+    """Return the shell blocks that call the service, with what they print if that is shown.
+
+    Blocks that start one of our scripts, and blocks marked as not run, are left out.
+    """
     text = (CHECKOUT / document).read_text().partition(f"{heading}\n")[2]
-    found = [(match["commands"], match["answer"]) for match in BLOCK.finditer(text)]
-    first = next(number for number, (commands, _) in enumerate(found) if commands.startswith("BASE="))
-    return [block for block in found[first:] if not block[0].startswith("./scripts/")]
+    found = [match for match in BLOCK.finditer(text) if not match["mark"]]
+    return [(match["commands"], match["answer"]) for match in found if not match["commands"].startswith("./scripts/")]
 
 
 def run(blocks: list[str], service: ServiceProcess, folder: Path) -> list[str]:
