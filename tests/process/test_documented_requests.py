@@ -1,4 +1,4 @@
-"""The requests of README.md, first-requests.md and api.md work as written, and print what the documents show."""
+"""The requests of README.md, first-requests.md and http-api.md work as written, and print what the documents show."""
 
 import os
 import re
@@ -35,7 +35,7 @@ def test_printed_requests_show_their_answers(service: ServiceProcess, tmp_path: 
     blocks = [
         *find_blocks("README.md", "## First requests"),
         *find_blocks("docs/tutorials/first-requests.md", "# First requests"),
-        *find_blocks("docs/reference/http-api.md", "# The interface"),
+        *find_blocks("docs/reference/http-api.md", "# HTTP API"),
     ]
 
     printed = run([commands for commands, _ in blocks], service, tmp_path)
