@@ -28,8 +28,8 @@ Options (these override the environment variables):
   --version             Print the version.
   -h, --help            Print this help.
 
-Other options of uvicorn work, too. --access-log, --env-file and --log-config
-are not supported. docs/reference/settings.md has the environment variables.
+uvicorn's other options work, except --access-log, --env-file, --log-config and
+--timeout-keep-alive. docs/reference/settings.md lists environment variables.
 """
 
 

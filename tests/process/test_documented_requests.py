@@ -38,7 +38,7 @@ def test_printed_requests_show_their_answers(service: ServiceProcess, tmp_path: 
     blocks = [
         *find_blocks("README.md", "## Try it"),
         *find_blocks("docs/tutorials/first-requests.md", "# First requests"),
-        *find_blocks("docs/reference/http-api.md", "# The interface"),
+        *find_blocks("docs/reference/http-api.md", "# HTTP API"),
     ]
 
     printed = run([commands for commands, _ in blocks], service, tmp_path)

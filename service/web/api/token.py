@@ -63,7 +63,7 @@ class TokenEndpoint:
     _grants: Mapping[str, AuthorizationCodeGrant | PasswordGrant | RefreshTokenGrant]
 
     async def post(self, request: Request) -> Response:
-        """Issue tokens. The checks run in the order of the lines below, which docs/reference/errors.md documents."""
+        """Issue tokens. The checks run in the order of the lines below, which docs/reference/http-api.md documents."""
         form = await read_form(request, TOKEN_PARAMETERS)
         if form.get("grant_type") in self._grants:
             request.scope[GRANT] = form["grant_type"]
