@@ -194,7 +194,7 @@ def test_forged_identity_is_removed_from_trailers(gateway: Gateway, deployment: 
     (arrived,) = deployment.api.arrived
     assert arrived.body == b"body"
     assert FORGED not in identity_of(arrived).values()
-    # HAProxy 2.6 cannot drop them; docs/how-to/protect-an-api.md says what that asks of an API.
+    # HAProxy 2.6 cannot drop them; docs/how-to/gateway-proxies.md says that an API must ignore them.
     assert not arrived.trailers or gateway.name == "haproxy"
 
 
