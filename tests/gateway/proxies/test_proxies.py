@@ -41,6 +41,7 @@ def always(reply: Reply) -> Callable[[Arrived], Reply]:
 # Requests that pass, and what the API then knows.
 
 
+@pytest.mark.clause("6819-4.6.4-counterfeit-api")
 def test_live_token_is_replaced_by_the_identity(gateway: Gateway, deployment: ProxyDeployment, enduser: str) -> None:
     answer = gateway.get("/things?a=1", enduser)
 
