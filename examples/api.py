@@ -6,7 +6,8 @@
     REDIS_URL=unix://$PWD/.data/store.sock /tmp/api/bin/uvicorn --app-dir examples --factory api:make_api --port 9100
 
 This is the embedded Redis server of ./scripts/serve. Otherwise, REDIS_URL is the same as for the service. `/` needs no
-token, `/me` any valid token, and `/partners` a token with the role partner.
+token, `/me` any valid token, and `/partners` a token with the role partner. Each challenge names the metadata of
+the API (RFC 9728), which names the service.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from token_service_gateway import AccessGrant, BearerLookup, BearerMiddleware
+from token_service_gateway import AccessGrant, BearerLookup, BearerMiddleware, make_resource_metadata
+
+API_URL = os.environ.get("API_URL", "http://127.0.0.1:9100")
+BASE_URL = os.environ.get("TOKEN_SERVICE_BASE_URL", "http://127.0.0.1:8000")
+METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 
 async def say_hello(_: Request) -> Response:
@@ -39,6 +44,10 @@ async def show_prices(request: Request) -> Response:
     return JSONResponse({"prices for": request.state.grant.username})
 
 
+async def show_metadata(_: Request) -> Response:
+    return JSONResponse(make_resource_metadata(API_URL, BASE_URL, scope="role:enduser", name="Example API"))
+
+
 def make_api() -> Starlette:
     lookup = BearerLookup(os.environ["REDIS_URL"])
 
@@ -47,11 +56,13 @@ def make_api() -> Starlette:
         yield
         await lookup.close()
 
-    any_token = Middleware(BearerMiddleware, lookup)
-    partner_token = Middleware(BearerMiddleware, lookup, scope="role:partner")
+    metadata_url = API_URL + METADATA_PATH
+    any_token = Middleware(BearerMiddleware, lookup, resource_metadata=metadata_url)
+    partner_token = Middleware(BearerMiddleware, lookup, scope="role:partner", resource_metadata=metadata_url)
     return Starlette(
         routes=[
             Route("/", say_hello),
+            Route(METADATA_PATH, show_metadata),
             Route("/me", show_me, middleware=[any_token]),
             Route("/partners", show_prices, middleware=[partner_token]),
         ],

@@ -1,7 +1,8 @@
 """Send unusual requests to a gateway, and print what the API behind it received.
 
 The rule: whatever the API reads in a request, the gateway must have asked for at least what this reading needs. This
-program takes the place of the API. docs/how-to/protect-an-api.md tells how to use it.
+program takes the place of the API. docs/how-to/gateway-proxies.md explains how to use it.
+For nginx, `X-Auth-Foo` is expected. For HAProxy, first raise its limit of 200 requests a second.
 """
 
 from __future__ import annotations

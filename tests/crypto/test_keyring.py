@@ -47,7 +47,12 @@ RANDOM_TOKENS: tuple[tuple[str, Callable[[str], RandomToken], Callable[[str], Ra
 )
 
 
-@pytest.mark.clause("6749-10.10-unguessable", "6749-10.10-unguessable-by-far", "6819-5.1.4.2.2-entropy")
+@pytest.mark.clause(
+    "6749-10.10-unguessable",
+    "6749-10.10-unguessable-by-far",
+    "6819-5.1.4.2.2-entropy",
+    "6819-4.6.3-access-token-guessed",
+)
 @pytest.mark.clause("decided-token-alphabet", "6749-a.12-token-characters", "6750-5.2-unguessable")
 @pytest.mark.parametrize(("make", "prefix"), [(make, prefix) for prefix, make, _ in RANDOM_TOKENS[:4]])
 def test_a_random_token_carries_264_bits_that_never_come_again(make: Callable[[str], RandomToken], prefix: str) -> None:
@@ -148,7 +153,12 @@ def test_signature_is_valid_for_one_purpose_and_its_parts_only(purpose: str, par
         assert not KEYRING.recognises_for_page(other, "form login", "browser", "name")
 
 
-@pytest.mark.clause("6749-10.4-unforgeable", "6819-5.1.5.9-refresh-token-authenticated", "6750-5.2-integrity")
+@pytest.mark.clause(
+    "6749-10.4-unforgeable",
+    "6819-5.1.5.9-refresh-token-authenticated",
+    "6750-5.2-integrity",
+    "6819-4.5.3-refresh-token-guessed",
+)
 def test_every_character_of_a_refresh_token_is_under_its_mac() -> None:
     text = KEYRING.sign_refresh_token(TOKEN)
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"

@@ -25,7 +25,9 @@ def costing(memory_kib: int, passes: int, lanes: int) -> str:
     return WEAKER_HASH.replace("m=8192,t=1,p=1", f"m={memory_kib},t={passes},p={lanes}")
 
 
-@pytest.mark.clause("6749-10.10-user-credentials-protected", "6819-5.1.4.1.3-no-clear-text")
+@pytest.mark.clause(
+    "6749-10.10-user-credentials-protected", "6819-5.1.4.1.3-no-clear-text", "6819-4.4.3.5-passwords-from-redis"
+)
 def test_a_password_is_hashed_with_argon2id_and_a_salt() -> None:
     one, other = hash_password("a password é"), hash_password("a password é")
 

@@ -188,7 +188,9 @@ async def test_full_cache_evicts_the_least_recently_used_tokens(
     assert (remembered, forgotten) == ([0], [1])
 
 
-@pytest.mark.clause("decided-memory-follows-redis", "decided-i7-revocation-is-final")
+@pytest.mark.clause(
+    "decided-memory-follows-redis", "decided-i7-revocation-is-final", "6819-4.6.1-access-tokens-to-an-api"
+)
 async def test_a_revoked_token_leaves_memory(lookup: BearerLookup, worker: Worker, tokens: list[str]) -> None:
     await remember(lookup, tokens[:2])
 

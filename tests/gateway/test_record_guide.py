@@ -10,7 +10,6 @@ import redis
 from service.gateway.access_record import access_key, parse_grant
 from service.protocol.token_form import digest_token, is_access_token
 from service.protocol.user import identify_user
-from tests.gateway.acl import ACL_FILE
 from tests.support.clients_and_users import ALICE, PHONE_APP, access_key_of, tokens_of
 from tests.support.servers import CHECKOUT
 
@@ -58,7 +57,3 @@ async def test_redis_records_match_the_example(http: httpx2.AsyncClient, store: 
     assert lines[0] == example[0]
     assert [len(line) for line in lines[:4]] == [len(line) for line in example[:4]]
     assert lines[4:] == example[4:]
-
-
-def test_the_user_of_the_guide_is_that_of_the_file() -> None:
-    assert block_after("The Redis user") == ACL_FILE.read_text().strip()

@@ -43,6 +43,14 @@ def test_every_kept_clause_has_a_test() -> None:
     assert not missing, f"{len(missing)} clauses are kept without a test:\n" + "\n".join(missing)
 
 
+def test_every_threat_with_a_defence_has_a_test() -> None:
+    proved = catalogue.find_tests_by_clause(catalogue.read_marks())
+    threats = [clause for clause in CLAUSES if clause.document == "6819" and clause.section[0] == "4"]
+
+    assert threats
+    assert [clause.id for clause in threats if clause.state == "kept" and clause.id not in proved] == []
+
+
 def test_every_cited_section_has_a_row() -> None:
     """Code cites what we owe: the section itself, a part of it, or what it is a part of."""
     rows = {(clause.document, clause.section) for clause in CLAUSES}

@@ -1,4 +1,4 @@
-"""The targets of links in documents exist: files, headings, tests. Required topics have all their rows."""
+"""The targets of links in documents exist: files, headings. Required topics have all their rows."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,6 @@ LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
 BLOCK = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
-NAMED_TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 
 def links_of(document: Path) -> Iterator[str]:
@@ -51,11 +50,3 @@ def test_every_document_is_found_from_the_readme() -> None:
         fresh = {target for target in targets if target.suffix == ".md" and target.is_file()} - found
 
     assert {*CHECKOUT.glob("docs/**/*.md")} <= found
-
-
-def test_every_test_that_a_document_names_exists() -> None:
-    named = [pair for document in DOCUMENTS for pair in NAMED_TEST.findall(document.read_text())]
-
-    assert named
-    for file, name in named:
-        assert f"def {name}(" in (CHECKOUT / "tests" / file).read_text(), f"{file}::{name}"

@@ -37,7 +37,12 @@ def test_the_search_finds_every_spelling() -> None:
     assert find_secrets(b"harmless", [token]) == set()
 
 
-@pytest.mark.clause("decided-i5-nothing-presentable-at-rest", "6749-10.3-confidential-in-storage")
+@pytest.mark.clause(
+    "decided-i5-nothing-presentable-at-rest",
+    "6749-10.3-confidential-in-storage",
+    "6819-4.3.4-client-secrets-from-redis",
+    "6819-4.4.1.2-codes-from-redis",
+)
 @pytest.mark.clause("6749-10.4-confidential-in-storage", "6819-5.1.4.1.3-no-clear-text", "decided-seed-secrets-hashed")
 async def test_after_each_operation_redis_holds_nothing_presentable(operations: Operations, store: redis.Redis) -> None:
     await operations.worker.seeding.apply(load_seed(SEED, 8))
@@ -49,7 +54,12 @@ async def test_after_each_operation_redis_holds_nothing_presentable(operations: 
     assert len(operations.presentable) > 60
 
 
-@pytest.mark.clause("decided-i5-nothing-presentable-at-rest", "6749-10.4-confidential-in-storage")
+@pytest.mark.clause(
+    "decided-i5-nothing-presentable-at-rest",
+    "6749-10.4-confidential-in-storage",
+    "6819-4.3.2-access-tokens-from-redis",
+    "6819-4.5.2-refresh-tokens-from-redis",
+)
 async def test_nothing_that_redis_holds_is_accepted_as_a_token(operations: Operations, store: redis.Redis) -> None:
     async for _ in operations.run_all():
         pass

@@ -65,7 +65,9 @@ async def grant_by_replay(http: httpx2.AsyncClient, worker: Worker) -> httpx2.Re
     return await PHONE_APP.refresh(http, refresh_token)
 
 
-@pytest.mark.clause("spec-2.1-all-fields", "spec-2.1-expires-in-integer", "spec-2.1-token-type-bearer")
+@pytest.mark.clause(
+    "spec-2.1-all-fields", "spec-2.1-expires-in-integer", "spec-2.1-token-type-bearer", "6819-4.6.6-confidential-cache"
+)
 @pytest.mark.clause("spec-4.2-answer", "spec-2.1-content-type", "spec-2.1-cache-headers", "6749-5.1-access-token")
 @pytest.mark.clause("6749-5.1-token-type", "6749-5.1-scope", "6749-5.1-status-and-json", "6749-5.1-no-store")
 @pytest.mark.clause("6749-5.1-pragma", "6749-5.1-expires-in", "6749-3.2-response-member-once")

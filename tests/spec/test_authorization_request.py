@@ -114,7 +114,13 @@ async def test_bad_client_id_is_shown_on_a_page_without_redirect(browser: Browse
     assert message in Page(response).text
 
 
-@pytest.mark.clause("6749-3.1.2.3-uri-in-request", "6749-3.1.2.3-matched", "6749-3.1.2.3-simple-comparison")
+@pytest.mark.clause(
+    "6749-3.1.2.3-uri-in-request",
+    "6749-3.1.2.3-matched",
+    "6749-3.1.2.3-simple-comparison",
+    "6819-4.1.5-client-as-open-redirector",
+    "6819-4.2.4-open-redirector",
+)
 @pytest.mark.clause("6749-3.1.2.4-no-redirect", "6749-3.1.2.4-owner-informed", "6749-4.1.2.1-no-redirect")
 @pytest.mark.clause("6749-10.6-redirect-uri-validated", "6749-10.15-no-open-redirect", "6819-5.2.3.5-mismatch-refused")
 @pytest.mark.clause("spec-4.1-redirect-uri", "spec-4.1-unverified-redirect", "spec-7.4-unverified-redirect")
@@ -158,7 +164,9 @@ async def test_unknown_client_gets_a_retry_page_without_redis(
 # Errors by redirect
 
 
-@pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned", "9207-2-iss-in-error-redirect")
+@pytest.mark.clause(
+    "6749-4.1.2.1-error", "6749-4.1.2.1-state-returned", "9207-2-iss-in-error-redirect", "6819-4.4.2-implicit-grant"
+)
 @pytest.mark.clause("spec-7.3-redirect-errors", "6749-3.1.1-response-type", "6749-4.1.1-response-type-code")
 @pytest.mark.clause("spec-4.1-response-type", "7636-4.2-no-plain", "7636-4.4.1-method-unsupported")
 @pytest.mark.clause("7636-4.4.1-error-explained", "7636-7.2-no-downgrade", "6749-3.1-empty-parameter-omitted")

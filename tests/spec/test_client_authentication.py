@@ -66,7 +66,9 @@ async def test_a_public_client_may_send_basic_with_an_empty_password(http: httpx
     assert (await log_in_by_header(http, basic("phone-app", ""), client_id="phone-app")).status_code == 200
 
 
-@pytest.mark.clause("decided-public-client-with-secret", "6749-2.1-client-type-is-registered")
+@pytest.mark.clause(
+    "decided-public-client-with-secret", "6749-2.1-client-type-is-registered", "6819-4.1.1-client-secret-taken"
+)
 async def test_a_public_client_that_sends_a_secret_is_refused(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
     assert_error(await replace(PHONE_APP, client_secret="x").log_in(http, ALICE), 401, "invalid_client")
     assert_error(await log_in_by_header(http, basic("phone-app", "x")), 401, "invalid_client")

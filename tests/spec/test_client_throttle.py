@@ -66,7 +66,9 @@ def assert_throttled(response: httpx2.Response) -> None:
     assert 1 <= int(response.headers["retry-after"]) <= 60
 
 
-@pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force")
+@pytest.mark.clause(
+    "decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force", "6819-4.3.5-client-secret-guessed"
+)
 @pytest.mark.clause("7009-5-guessing-throttled", "decided-error-statuses")
 async def test_thirty_first_secret_in_a_minute_is_refused(
     make_settings: MakeSettings, clock: Clock, registry: None

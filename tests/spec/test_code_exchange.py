@@ -30,7 +30,12 @@ async def test_a_right_code_buys_tokens(http: httpx2.AsyncClient, worker: Worker
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
-@pytest.mark.clause("6749-4.1.3-code-of-this-client", "6749-4.1.3-code-of-this-public-client", "6749-4.1.2-code-bound")
+@pytest.mark.clause(
+    "6749-4.1.3-code-of-this-client",
+    "6749-4.1.3-code-of-this-public-client",
+    "6749-4.1.2-code-bound",
+    "6819-4.4.1.13-code-of-another-client",
+)
 @pytest.mark.clause("6749-10.5-same-client", "6819-5.2.4.4-code-bound-to-client", "6819-5.1.5.8-bound-to-client")
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "6749-5.2-invalid-grant")
 @pytest.mark.parametrize(("owner", "thief"), [(PHONE_APP, WEB_SHOP), (WEB_SHOP, PHONE_APP)])
@@ -46,7 +51,12 @@ async def test_another_client_cannot_use_a_code_and_does_not_spoil_it(
     assert "code_replayed" not in json_logs.getvalue()
 
 
-@pytest.mark.clause("6749-4.1.3-redirect-uri-identical", "6749-10.6-redirect-uri-identical", "6749-4.1.2-code-bound")
+@pytest.mark.clause(
+    "6749-4.1.3-redirect-uri-identical",
+    "6749-10.6-redirect-uri-identical",
+    "6749-4.1.2-code-bound",
+    "6819-4.4.1.7-code-by-another-redirect-uri",
+)
 @pytest.mark.clause("spec-4.2-code-redirect-uri-equal", "6819-5.2.4.5-code-bound-to-redirect-uri")
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "6749-5.2-invalid-grant", "decided-invalid-grant-400")
 @pytest.mark.parametrize(
@@ -103,7 +113,9 @@ async def test_a_made_up_code_is_invalid_grant(http: httpx2.AsyncClient, code: s
     assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
 
 
-@pytest.mark.clause("decided-code-ttl", "6749-4.1.2-code-expires", "6749-4.1.2-code-ten-minutes")
+@pytest.mark.clause(
+    "decided-code-ttl", "6749-4.1.2-code-expires", "6749-4.1.2-code-ten-minutes", "6819-4.4.1.1-code-leaked"
+)
 @pytest.mark.clause("6749-4.1.3-code-valid", "6749-10.5-short-lived-single-use", "6819-5.1.5.3-short-expiry")
 @pytest.mark.clause("6819-5.1.5.2-expiry")
 async def test_code_expires_after_a_minute(http: httpx2.AsyncClient, worker: Worker, clock: Clock) -> None:

@@ -47,7 +47,9 @@ def name_of(page: httpx2.Response) -> str:
 # Content of the page
 
 
-@pytest.mark.clause("6749-10.2-owner-told", "6819-5.1.3-owner-informed", "6819-5.2.4.2-informed-decision")
+@pytest.mark.clause(
+    "6749-10.2-owner-told", "6819-5.1.3-owner-informed", "6819-5.2.4.2-informed-decision", "6819-4.2.2-too-much-granted"
+)
 @pytest.mark.clause("6819-5.2.4.3-client-shown")
 async def test_consent_page_names_client_scope_lifetime_and_target(browser: Browser) -> None:
     page = Page(await browser.open_consent_page(authorization_url(scope="role:enduser role:organisation")))
@@ -71,7 +73,9 @@ async def test_consent_page_tells_the_life_that_the_client_has(browser: Browser,
     assert load_languages()["en"].lifetime(86_400_000, 604_800_000) in page.text
 
 
-@pytest.mark.clause("6749-3.1.2.1-insecure-redirect-warned", "6819-5.2.4.3-client-shown")
+@pytest.mark.clause(
+    "6749-3.1.2.1-insecure-redirect-warned", "6819-5.2.4.3-client-shown", "6819-4.4.1.5-counterfeit-client-site"
+)
 @pytest.mark.parametrize(
     ("redirect_uri", "destination", "is_warned"),
     [
@@ -106,7 +110,12 @@ async def test_answer_other_than_allow_or_deny_is_refused(browser: Browser, deci
 # A question for each request
 
 
-@pytest.mark.clause("decided-consent-every-time", "6749-10.2-no-automatic-repeat", "6819-5.2.4.1-no-automatic-repeat")
+@pytest.mark.clause(
+    "decided-consent-every-time",
+    "6749-10.2-no-automatic-repeat",
+    "6819-5.2.4.1-no-automatic-repeat",
+    "6819-4.2.3-earlier-consent",
+)
 @pytest.mark.clause("6819-5.2.3.2-consent-for-public-clients", "6749-3.1-owner-verified-first")
 async def test_repeated_request_asks_only_for_consent(browser: Browser) -> None:
     first = await browser.open_consent_page(authorization_url(state="x"))

@@ -100,7 +100,14 @@ async def test_a_parameter_without_a_value_counts_as_left_out(http: httpx2.Async
     assert_error(await post(http, "client_id=&token=x", address=REVOKE), 401, "invalid_client")
 
 
-@pytest.mark.clause("decided-parameters-in-query", "6749-2.3.1-no-credentials-in-uri", "6750-5.3-no-token-in-url")
+@pytest.mark.clause(
+    "decided-parameters-in-query",
+    "6749-2.3.1-no-credentials-in-uri",
+    "6750-5.3-no-token-in-url",
+    "6819-4.3.1-access-tokens-on-the-wire",
+    "6819-4.3.3-client-credentials-on-the-wire",
+    "6819-4.4.3.4-passwords-on-the-wire",
+)
 @pytest.mark.parametrize(
     ("address", "query"),
     [(TOKEN, "client_secret=x"), (TOKEN, "client_id=phone-app"), (TOKEN, "p%61ssword=x"), (REVOKE, "token=x")],

@@ -22,7 +22,12 @@ def assert_throttled(response: httpx2.Response, most_seconds: int = 60) -> None:
     assert 1 <= int(response.headers["retry-after"]) <= most_seconds
 
 
-@pytest.mark.clause("decided-login-limit", "6749-4.3.2-brute-force", "6749-10.10-user-credentials-protected")
+@pytest.mark.clause(
+    "decided-login-limit",
+    "6749-4.3.2-brute-force",
+    "6749-10.10-user-credentials-protected",
+    "6819-4.4.3.6-password-guessed",
+)
 @pytest.mark.clause("decided-limit-stops-checking", "6819-5.1.4.2.4-slowed-guessing", "decided-error-statuses")
 async def test_eleventh_password_in_a_minute_is_refused(http: httpx2.AsyncClient, clock: Clock) -> None:
     await fail(http, 10)

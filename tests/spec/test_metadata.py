@@ -69,7 +69,9 @@ async def test_the_document_is_json_that_anybody_may_keep_for_a_while(http: http
     assert "pragma" not in response.headers
 
 
-@pytest.mark.clause("decided-metadata", "8414-3-path-inserted", "8414-3.3-issuer-identical")
+@pytest.mark.clause(
+    "decided-metadata", "8414-3-path-inserted", "8414-3.3-issuer-identical", "6819-4.5.4-counterfeit-token-endpoint"
+)
 @pytest.mark.parametrize("issuer", ISSUERS)
 async def test_the_document_found_by_an_issuer_names_that_issuer(
     make_settings: MakeSettings, clock: Clock, registry: None, issuer: str

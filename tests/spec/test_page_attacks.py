@@ -57,7 +57,9 @@ STATES = [
 ]
 
 
-@pytest.mark.clause("spec-4.1-state", "6749-4.1.2-state-returned", "6749-4.1.2.1-state-returned")
+@pytest.mark.clause(
+    "spec-4.1-state", "6749-4.1.2-state-returned", "6749-4.1.2.1-state-returned", "6819-4.4.1.8-forged-requests"
+)
 @pytest.mark.clause("6749-10.14-state-and-redirect-uri", "6749-4.1.2-code-in-redirect", "spec-4.1-consent")
 @pytest.mark.clause("9207-2-iss-in-redirect", "9207-2-iss-in-error-redirect", "spec-4.1-denial")
 @pytest.mark.parametrize("state", STATES)
@@ -155,7 +157,7 @@ async def test_provider_login_seal_is_not_a_login_form(browser: Browser, worker:
     assert_refused(await browser.send(LOGIN, {"request": state}), 400, "expired")
 
 
-@pytest.mark.clause("6749-10.12-csrf", "6749-10.2-no-automatic-repeat")
+@pytest.mark.clause("6749-10.12-csrf", "6749-10.2-no-automatic-repeat", "6819-4.4.1.10-program-as-user")
 @pytest.mark.parametrize("action", [CONSENT, SWITCH])
 async def test_consent_form_without_its_mac_does_nothing(
     browser: Browser, http: httpx2.AsyncClient, store: redis.Redis, action: str
@@ -297,7 +299,7 @@ MAX_ADDRESS_KEYS = 10
 """
 
 
-@pytest.mark.clause("decided-nothing-kept-for-strangers")
+@pytest.mark.clause("decided-nothing-kept-for-strangers", "6819-4.4.1.11-pool-exhausted")
 async def test_one_address_cannot_fill_redis_with_login_pages(browser: Browser, store: redis.Redis) -> None:
     """A login page leaves only the counters of its address, and most of these expire soon."""
     before = {*store.scan_iter(count=1000)}

@@ -83,7 +83,9 @@ async def visit_all_pages(http: httpx2.AsyncClient) -> list[httpx2.Response]:
     return answers
 
 
-@pytest.mark.clause("decided-pages-hsts", "6749-10.13-no-framing", "6819-5.2.2.6-no-framing")
+@pytest.mark.clause(
+    "decided-pages-hsts", "6749-10.13-no-framing", "6819-5.2.2.6-no-framing", "6819-4.4.1.9-clickjacking"
+)
 @pytest.mark.parametrize(
     ("web_url", "expected"),
     [("http://id.example", []), ("https://id.example", ["max-age=31536000"]), ("https://localhost", [])],

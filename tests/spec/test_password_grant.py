@@ -116,13 +116,17 @@ async def test_a_realm_without_a_login_is_refused_cleanly(http: httpx2.AsyncClie
     assert_error(await PHONE_APP.log_in(http, ALICE, "realm:cep role:enduser"), 400, "invalid_scope")
 
 
-@pytest.mark.clause("spec-1-password-not-for-third-parties", "6749-10.7-password-grant-rare")
+@pytest.mark.clause(
+    "spec-1-password-not-for-third-parties", "6749-10.7-password-grant-rare", "6819-4.1.4-embedded-browser"
+)
 @pytest.mark.clause("6749-5.2-unauthorized-client", "decided-unauthorized-client-400")
 async def test_a_client_without_the_password_grant_cannot_use_it(http: httpx2.AsyncClient) -> None:
     assert_error(await GATEWAY.log_in(http, ALICE), 400, "unauthorized_client")
 
 
-@pytest.mark.clause("spec-1-short-access-long-refresh", "decided-refresh-needs-the-grant")
+@pytest.mark.clause(
+    "spec-1-short-access-long-refresh", "decided-refresh-needs-the-grant", "6819-4.4.3.3-access-kept-by-refreshing"
+)
 @pytest.mark.clause("6819-5.2.2.1-restricted-issuance", "6749-5.2-unauthorized-client")
 async def test_refresh_token_needs_the_refresh_grant_to_be_used(http: httpx2.AsyncClient) -> None:
     tokens = tokens_of(await READER.log_in(http, ALICE))

@@ -12,7 +12,13 @@ VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
 CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
-@pytest.mark.clause("7636-4.6-not-equal", "decided-challenge-needs-verifier", "decided-wrong-exchange-leaves-the-code")
+@pytest.mark.clause(
+    "7636-4.6-not-equal",
+    "decided-challenge-needs-verifier",
+    "decided-wrong-exchange-leaves-the-code",
+    "6819-4.4.1.4-known-client-imitated",
+    "6819-4.4.1.6-code-injected",
+)
 @pytest.mark.clause("7636-4.1-verifier-form", "7636-4.4-challenge-bound-to-code", "6749-5.2-invalid-grant")
 @pytest.mark.clause("7636-4.2-s256", "7636-4.6-equal", "7636-4.4-challenge-not-shown")
 @pytest.mark.parametrize(

@@ -82,7 +82,13 @@ async def test_spent_token_gets_the_newest_within_the_grace(http: httpx2.AsyncCl
     assert answered == [newest] * 4
 
 
-@pytest.mark.clause("decided-late-replay-ends-family", "6819-5.2.2.3-reuse-ends-family", "6749-10.4-abuse-detected")
+@pytest.mark.clause(
+    "decided-late-replay-ends-family",
+    "6819-5.2.2.3-reuse-ends-family",
+    "6749-10.4-abuse-detected",
+    "6819-4.1.2-refresh-token-taken",
+    "6819-4.5.1-refresh-tokens-on-the-wire",
+)
 @pytest.mark.clause("spec-8-refresh-once", "spec-8-grace-five-minutes", "decided-grace-end-exclusive")
 async def test_a_replay_at_the_end_of_the_grace_ends_the_family(
     http: httpx2.AsyncClient, clock: Clock, store: redis.Redis

@@ -23,7 +23,12 @@ from tests.support.clients_and_users import (
 )
 
 
-@pytest.mark.clause("7009-2-access-tokens", "decided-revoke-access-token-alone", "7009-2.1-refresh-token-survives")
+@pytest.mark.clause(
+    "7009-2-access-tokens",
+    "decided-revoke-access-token-alone",
+    "7009-2.1-refresh-token-survives",
+    "6819-4.1.3-access-token-taken",
+)
 @pytest.mark.clause("spec-3-revoke-invalidates", "spec-4.3-type-found", "7009-2.1-immediate", "spec-1-ending-a-session")
 async def test_an_access_token_ends_alone(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))

@@ -20,7 +20,12 @@ from tests.support.clients_and_users import (
 )
 
 
-@pytest.mark.clause("spec-4.2-password-one-realm-one-role", "spec-8-one-realm-one-role", "decided-invalid-scope-400")
+@pytest.mark.clause(
+    "spec-4.2-password-one-realm-one-role",
+    "spec-8-one-realm-one-role",
+    "decided-invalid-scope-400",
+    "6819-4.4.3.2-unagreed-scope",
+)
 @pytest.mark.clause("6749-3.3-grammar", "6749-a.4-scope-characters", "6749-5.2-invalid-scope", "spec-2.2-items")
 @pytest.mark.clause("spec-2.2-realms", "spec-2.2-roles")
 @pytest.mark.parametrize(

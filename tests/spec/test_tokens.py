@@ -88,7 +88,7 @@ async def test_altered_refresh_token_is_refused_by_its_form(http: httpx2.AsyncCl
     assert (await PHONE_APP.refresh(http, refresh_token)).status_code == 200
 
 
-@pytest.mark.clause("6749-4.1.3-code-valid", "6750-5.2-integrity")
+@pytest.mark.clause("6749-4.1.3-code-valid", "6750-5.2-integrity", "6819-4.4.1.3-code-guessed")
 async def test_a_code_with_any_character_changed_is_refused(http: httpx2.AsyncClient, worker: Worker) -> None:
     code = await make_code(worker)
 
@@ -97,7 +97,7 @@ async def test_a_code_with_any_character_changed_is_refused(http: httpx2.AsyncCl
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
 
 
-@pytest.mark.clause("decided-token-canonical-spelling", "6749-10.14-input-validated")
+@pytest.mark.clause("decided-token-canonical-spelling", "6749-10.14-input-validated", "6819-4.4.1.12-invented-codes")
 @COUNTS_MISSES
 async def test_a_token_has_one_spelling_and_others_do_not_reach_redis(
     http: httpx2.AsyncClient, worker: Worker, store: redis.Redis

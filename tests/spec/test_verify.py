@@ -51,7 +51,12 @@ def rewrite(store: redis.Redis, access_token: str, line: int, text: str) -> None
     store.set(key, "\n".join([*lines[:line], text, *lines[line + 1 :]]), keepttl=True)
 
 
-@pytest.mark.clause("decided-verify-answers", "decided-verify-headers", "6750-2.1-authorization-header-at-lookups")
+@pytest.mark.clause(
+    "decided-verify-answers",
+    "decided-verify-headers",
+    "6750-2.1-authorization-header-at-lookups",
+    "6819-4.4.2.6-token-of-another-client",
+)
 async def test_live_token_is_200_with_user_and_client(http: httpx2.AsyncClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 
@@ -123,7 +128,7 @@ async def test_revoked_or_expired_token_is_invalid(http: httpx2.AsyncClient, clo
     assert_error(await verify(http, expired), 401, "invalid_token")
 
 
-@pytest.mark.clause("6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query")
+@pytest.mark.clause("6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query", "6819-4.6.7-tokens-in-logs")
 async def test_access_token_outside_the_header_is_refused(http: httpx2.AsyncClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 
@@ -155,7 +160,12 @@ async def test_a_head_over_64_kib_is_invalid_token(http: httpx2.AsyncClient) -> 
     assert_error(by_query, 401, "invalid_token")
 
 
-@pytest.mark.clause("decided-verify-scope", "6750-3.1-insufficient-scope-403", "6749-7-scope-covers")
+@pytest.mark.clause(
+    "decided-verify-scope",
+    "6750-3.1-insufficient-scope-403",
+    "6749-7-scope-covers",
+    "6819-4.6.5-token-used-at-another-api",
+)
 @pytest.mark.clause("6749-7.2-error-told", "6750-3-scope-attribute", "6750-3-attributes-once", "6750-3-scheme-bearer")
 @pytest.mark.parametrize(
     ("query", "status"),

@@ -41,6 +41,7 @@ def always(reply: Reply) -> Callable[[Arrived], Reply]:
 # Requests that pass, and what the API then knows.
 
 
+@pytest.mark.clause("6819-4.6.4-counterfeit-api")
 def test_live_token_is_replaced_by_the_identity(gateway: Gateway, deployment: ProxyDeployment, enduser: str) -> None:
     answer = gateway.get("/things?a=1", enduser)
 
@@ -194,7 +195,7 @@ def test_forged_identity_is_removed_from_trailers(gateway: Gateway, deployment: 
     (arrived,) = deployment.api.arrived
     assert arrived.body == b"body"
     assert FORGED not in identity_of(arrived).values()
-    # HAProxy 2.6 cannot drop them; docs/how-to/protect-an-api.md says what that asks of an API.
+    # HAProxy 2.6 cannot drop them; docs/how-to/gateway-proxies.md says that an API must ignore them.
     assert not arrived.trailers or gateway.name == "haproxy"
 
 
