@@ -12,7 +12,7 @@ from service.admin.context import AdminContext
 from service.admin.output import CommandRefused, Fields, Output, format_bytes, list_facts
 from service.store.reports.key_statistics import count_keys
 
-# Measurements of docs/how-to/size-and-scale.md: bytes in Redis, and seconds of a core of Redis and of the service.
+# docs/explanation/benchmarks.md#numbers-for-sizing: bytes in Redis, and seconds of a core of Redis and of the service.
 _BYTES: Final = {"sessions": 580, "users": 580, "access_tokens": 290 + 230}
 _SECONDS: Final = {"refreshes": (26e-6, 0.14e-3), "logins": (34e-6, 22e-3), "lookups": (4e-6, 0.0)}
 _PLAN: Final = "Also calculate what the present load needs, or what it would need with so many sessions."
