@@ -72,11 +72,11 @@ def run_page(text: str, folder: Path, url: str, environment: Mapping[str, str]) 
         text=True,
         timeout=120,
     )
-    printed = done.stdout.replace(url, SHOWN_BASE).split(END_OF_BLOCK)
+    printed = done.stdout.replace(url, SHOWN_BASE).split(END_OF_BLOCK)[:-1]
     problems = [f"exit status {done.returncode}: {done.stderr}"] if done.returncode or done.stderr else []
-    for (commands, shown), output in zip(blocks, printed, strict=False):
-        if not is_alike(shown, output) if shown else '"error"' in output:
-            problems.append(f"{commands}\nprints\n{output}")
+    for (commands, shown), found in zip(blocks, printed, strict=False):
+        if not is_alike(shown, found) if shown else '"error"' in found:
+            problems.append(f"{commands}\nprints\n{found}")
     return problems
 
 

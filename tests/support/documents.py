@@ -16,6 +16,7 @@ from tests.support.metrics_scrape import Scrape
 from tests.support.servers import CHECKOUT
 
 PAGES = [CHECKOUT / "README.md", *sorted(CHECKOUT.glob("docs/**/*.md"))]
+MAX_WORDS = 27_000
 MAX_WORDS_OF_A_SENTENCE = 30
 FORBIDDEN = re.compile(
     r"\b(?:(?:is|are|be|gets?) [1-5]\d\d|strangers?|mend|beside|whoever|under way|half moved|asks? Redis|those of)\b",
@@ -147,9 +148,8 @@ def read_messages() -> tuple[list[str], list[re.Pattern[str]]]:
 
 def check_messages(page: Path, text: str) -> list[str]:
     """Find quoted messages, in `text` blocks and in inline code of three words, that are not in the code."""
-    shown = [
-        line for match in BLOCK.finditer(text) if match["language"] == "text" for line in match["code"].split("\n")
-    ]
+    blocks = [match["code"] for match in BLOCK.finditer(text) if match["language"] == "text"]
+    shown = [re.sub(r"^\S+: ", "", line) for block in blocks for line in block.splitlines()]
     shown += re.findall(r'"error_description":"([^"…]+)"', text)
     spans = [code for code in split_code(text)[1] if len(code.split()) >= 3 and not NO_MESSAGE.search(code)]
     shown += (code for code in spans if get_command(console, code.split()[0]) is None)
@@ -236,3 +236,9 @@ def check_prose(page: Path, text: str) -> list[str]:
         if len(words) > MAX_WORDS_OF_A_SENTENCE
     ]
     return long + [f"{found[0]!r}: {sentence}" for sentence in sentences if (found := FORBIDDEN.search(sentence))]
+
+
+def check_words(page: Path, text: str) -> list[str]:
+    """Find that README.md and docs, with this text of the page, are too long."""
+    words = sum(len((text if other == page else other.read_text()).split()) for other in PAGES)
+    return [f"{words} words, but at most {MAX_WORDS} are allowed"] if words > MAX_WORDS else []
