@@ -330,10 +330,18 @@ def test_waits_are_counted_from_the_fault_to_the_answer() -> None:
     history = History(calls=[*waiting, *given_up, *elsewhere], faults=[replace(KILLED, instance=0)])
     proof = Proof()
 
-    assert [(name, round(seconds, 1)) for name, seconds in find_waits(history)] == [
-        ("kill_redis", 2.6),
-        ("no fault", 0.4),
+    proof.add(history, Verdict())
+
+    assert list(proof.lines())[-2:] == [
+        "    kill_redis, 1 times: p50 2.60, worst 2.60 from the fault; p50 2.10, worst 2.10 from the first try",
+        "    no fault, 1 times: p50 0.40, worst 0.40 from the fault; p50 0.40, worst 0.40 from the first try",
     ]
 
-    proof.add(history, Verdict())
-    assert "    kill_redis: p50 2.60, worst 2.60 (interrupted requests: 1)" in list(proof.lines())
+
+def test_waits_through_two_faults_belong_to_neither() -> None:
+    calls = [refresh(10.5, 1, status=503), refresh(11.2, 1, status=503), refresh(12, 1, 2)]
+    next_fault = Fault(name="kill_master", started=11.1, ended=12)
+
+    ((name, wait),) = find_waits(History(calls=calls, faults=[KILLED, next_fault]))
+
+    assert (name, round(wait.from_fault, 1), round(wait.from_first_try, 1)) == ("several faults in a row", 2.1, 1.6)
