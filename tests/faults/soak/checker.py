@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from tests.faults.soak.history import NO_ANSWER, UNKNOWN_OUTCOMES, Call, History
+from tests.faults.soak.history import NO_ANSWER, UNKNOWN_OUTCOMES, Call, Fault, History
 
 Durability = Literal["memory", "replica", "disk"]
 Rule = Literal["I1", "I2", "I7", "I8", "I10"]
@@ -462,8 +462,8 @@ class _Checker:
         endings = [ending.call for ending in family.endings if ending.call.started <= refused.ended]
         if any(call.kind in ENDED_BY_OWNER or call.sent in self._history.misused for call in endings):
             return
-        if self._may_be_lost(family.birth):
-            reason = f"a failover lost the {family.birth.kind} that began it"
+        if failover := self._find_failover(family.birth):
+            reason = f"{failover.name} lost the {family.birth.kind} that began it"
         elif any(call.kind == "exchange" for call in endings):
             reason = "its code was sent again after an answer was lost"
         elif endings:
@@ -474,13 +474,14 @@ class _Checker:
 
     def _may_be_lost(self, call: Call) -> bool:
         """Return True if a failover may have lost the result, which the durability did not promise to keep."""
+        return self._find_failover(call) is not None
+
+    def _find_failover(self, call: Call) -> Fault | None:
+        """Return the failover that may have lost the result, or None."""
         if self._promise.durability == "replica" and call.kind in WAITS_FOR_REPLICA and call.status == 200:
-            return False
-        return any(
-            fault.overlaps(call.started, call.ended)
-            for fault in self._history.failovers
-            if fault.users is None or call.user in fault.users
-        )
+            return None
+        concerning = (each for each in self._history.failovers if each.users is None or call.user in each.users)
+        return next((fault for fault in concerning if fault.overlaps(call.started, call.ended)), None)
 
 
 def _find_ending_by_revoke_all(call: Call, since: float, born: float) -> Iterator[_Ending]:

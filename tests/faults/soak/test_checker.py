@@ -293,7 +293,7 @@ def test_undone_revocations_are_counted_even_if_they_are_excused() -> None:
 
 
 LOST = {
-    "a failover lost the login that began it": [login(9.5), refused(21, 1)],
+    "kill_master lost the login that began it": [login(9.5), refused(21, 1)],
     "its code was sent again after an answer was lost": [
         code(0),
         call("exchange", 1, 503, sent="code"),
