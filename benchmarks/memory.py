@@ -35,10 +35,10 @@ def measure_session_bytes(testbed: Testbed, sessions: int, *, access_tokens: int
     """
     store = testbed.deployment.store
     store.flushdb()
-    before = _read_settled_memory(store)
+    before = read_settled_memory(store)
     started = testbed.start_sessions(sessions)
     asyncio.run(_refresh_each(testbed.deployment, started, access_tokens - 1))
-    after = _read_settled_memory(store)
+    after = read_settled_memory(store)
     # The keys of a session are its family, the index of its user, and its access tokens.
     expected, found = (2 + access_tokens) * sessions, store.dbsize()
     if found != expected:
@@ -66,7 +66,7 @@ def measure_worker(testbed: Testbed, seconds: int) -> float:
         return pss_mib(service.process.pid)
 
 
-def _read_settled_memory(store: redis.Redis) -> int:
+def read_settled_memory(store: redis.Redis) -> int:
     """Return the used memory as soon as it is constant.
 
     Redis resizes its hash tables for some time after many writes.
@@ -79,9 +79,10 @@ def _read_settled_memory(store: redis.Redis) -> int:
 
 
 def _read_memory(store: redis.Redis) -> int:
-    """Return the used memory without the buffers of connections and of the append-only file."""
+    """Return the used memory without the buffers of connections, of replication and of the append-only file."""
     info = store.info("memory")
-    return int(info["used_memory"]) - int(info["mem_clients_normal"]) - int(info.get("mem_aof_buffer", 0))
+    buffers = ("mem_clients_normal", "mem_total_replication_buffers", "mem_cluster_links", "mem_aof_buffer")
+    return int(info["used_memory"]) - sum(int(info.get(name, 0)) for name in buffers)
 
 
 async def _measure_growth(deployment: Deployment) -> float:
