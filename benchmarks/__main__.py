@@ -25,7 +25,7 @@ from benchmarks.lag import measure_lag
 from benchmarks.load import BROWSER_HEADERS, measure_in_turns
 from benchmarks.logins import measure_logins
 from benchmarks.lookups import measure_lookups
-from benchmarks.memory import measure_growth, measure_session_bytes, measure_worker
+from benchmarks.memory import measure_session_bytes, measure_worker
 from benchmarks.million import measure_million
 from benchmarks.operations import make_chained_refresh, make_targets
 from benchmarks.outages import measure_outages
@@ -36,6 +36,7 @@ from benchmarks.revocations import measure_revocations
 from benchmarks.steps import measure_steps
 from benchmarks.streams import measure_streams
 from benchmarks.testbed import Testbed, running_testbed
+from benchmarks.upgrade import measure_upgrade
 from tests.support.servers import CHECKOUT, server_binary
 
 REPORT = CHECKOUT / "build" / "benchmarks"
@@ -81,6 +82,7 @@ GROUPS = {
     "outages": Group(measure_outages, rounds=3),
     "failovers": Group(lambda _, rounds: measure_failovers(rounds), rounds=3),
     "million": Group(measure_million, rounds=1, option="sessions", long=True),
+    "upgrade": Group(measure_upgrade, rounds=3, quick_rounds=1, option="upgrade_from", long=True),
 }
 
 
@@ -134,7 +136,8 @@ def _parse_arguments() -> argparse.Namespace:
         metavar="GROUP",
         help=f"measure only this group: {', '.join(GROUPS)}. {' and '.join(long)} run only if they are named",
     )
-    parser.add_argument("--sessions", type=int, default=1_000_000, metavar="N", help="sessions of the group million")
+    parser.add_argument("--sessions", type=int, default=1_000_000, metavar="N", help="sessions of million")
+    parser.add_argument("--upgrade-from", default="e0e302d8", metavar="COMMIT", help="earlier version of upgrade")
     parser.add_argument("--peers", action="store_true", help="also install and measure other servers")
     parser.add_argument("--output", type=Path, default=REPORT, metavar="FOLDER", help="write the report here")
     return parser.parse_args()
@@ -161,11 +164,10 @@ def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) 
         rounds = 1 if size is QUICK else size.rounds
         results.series |= measure_logins(testbed, rounds, size.seconds)
     with running_testbed(folder, "memory", "--appendonly", "no") as testbed:
-        _log_progress(f"memory: {size.sessions} sessions, rotations, a worker")
+        _log_progress(f"memory: {size.sessions} sessions, a worker")
         results.bytes_per_session = measure_session_bytes(testbed, size.sessions, access_tokens=1)
         # A quarter of the sessions has as many keys, so that Redis' tables of keys are equally full.
         results.bytes_of_ten_tokens = measure_session_bytes(testbed, size.sessions // 4, access_tokens=10)
-        results.growth_per_rotation = measure_growth(testbed)
         results.worker_mib = measure_worker(testbed, size.seconds)
         _log_progress("a console command")
         results.console_seconds = measure_console(testbed)

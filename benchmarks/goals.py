@@ -24,6 +24,7 @@ from benchmarks import (
     revocations,
     steps,
     streams,
+    upgrade,
 )
 from benchmarks.load import Round
 from benchmarks.results import Results, cost_ratio, keep_busy, median_of, rate_ratio, ratio_of
@@ -203,13 +204,6 @@ GOALS = (
         "bytes",
         more_is_better=False,
     ),
-    Goal(
-        "Redis, what a rotation leaves behind",
-        0,
-        require(lambda results: results.growth_per_rotation),
-        "bytes",
-        more_is_better=False,
-    ),
     Goal("a worker (PSS)", 55, require(lambda results: results.worker_mib), "MiB", more_is_better=False),
     Goal(
         "a console command, start to end",
@@ -253,4 +247,5 @@ BOUNDS = (
     Bound(failovers.BACK, 1.5, "s", "a service that stays with a master that was replaced"),
     Bound(failovers.REFUSED, 2, "s", "a request that waits for the failover beyond its deadline"),
     Bound(failovers.READY, 2.5, "s", "connections, such as those for lookups, that stay with the old master"),
+    Bound(upgrade.WRONG, 0, "", "a version that cannot read or write the records of another one"),
 )

@@ -110,12 +110,12 @@ def _measure_refresh(testbed: Testbed, service: ServiceProcess, sessions: Sequen
 def _move_slot(cluster: Cluster, session: Session) -> float:
     """Move the slot of a session to another master. Returns the seconds."""
     began = time.perf_counter()
-    with moving_slot(cluster, _name_slot(session)):
+    with moving_slot(cluster, name_slot(session)):
         pass
     return time.perf_counter() - began
 
 
-def _name_slot(session: Session) -> str:
+def name_slot(session: Session) -> str:
     """Return a key in the slot of the session."""
     token = KEYRING.parse_refresh_token(session[1])
     assert token is not None
@@ -131,7 +131,7 @@ def _revoke_all(testbed: Testbed, service: ServiceProcess) -> float:
 async def _measure_failover(cluster: Cluster, service: ServiceProcess, sessions: Sequence[Session]) -> dict[str, float]:
     """Kill the last master, and refresh sessions in slots of that master until each refresh is accepted."""
     last, shard = len(cluster.shards) - 1, cluster.shards[-1]
-    token_of_slot = {_name_slot(session): session[1] for session in sessions[:REFRESHED_SESSIONS]}
+    token_of_slot = {name_slot(session): session[1] for session in sessions[:REFRESHED_SESSIONS]}
     tokens = [token for slot, token in token_of_slot.items() if cluster.node_of(slot) == last][:PROBED_SLOTS]
 
     async def refresh(token: str) -> None:

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from benchmarks import connections, costs, floors, lag, million, operations
+from benchmarks import connections, costs, floors, lag, million, operations, upgrade
 from benchmarks.goals import BOUNDS, GOALS, format_number
 from benchmarks.load import Round
 from benchmarks.results import Machine, Results, Series, cost_ratio, is_busy, median_of, rate_ratio
@@ -31,6 +31,8 @@ PARTS = {
     "Connections": (connections.RATE, connections.P50, connections.P99, connections.PROBE),
     "Three gateways, times in ms": (lag.P99, lag.SLOWEST, lag.LOOKUPS),
     "Sessions on three masters": (million.FEW, million.MANY),
+    "Requests while versions replace each other": (upgrade.ANSWERED, upgrade.REFUSED, upgrade.STOPPED, upgrade.LOST),
+    "Wrong answers meanwhile": (upgrade.WRONG,),
 }
 """Tables of rows that have the same parts."""
 
