@@ -73,7 +73,7 @@ def measure_upgrade(testbed: Testbed, rounds: int, *, upgrade_from: str) -> Rows
 
 def count_answers(report: Report) -> Rows:
     """Return the numbers of requests by their outcome and kind, and those of violations by their rule."""
-    rows: dict[str, Counter[str]] = {name: Counter() for name in (ANSWERED, REFUSED, STOPPED, LOST)}
+    rows: dict[str, Counter[str]] = {name: Counter(all=0) for name in (ANSWERED, REFUSED, STOPPED, LOST)}
     for (kind, status), number in report.calls.items():
         row = {"503": REFUSED, "ConnectError": STOPPED}.get(status, ANSWERED if status.isdigit() else LOST)
         rows[row].update({kind: number, "all": number})
