@@ -50,7 +50,7 @@ def end_everybody(testbed: Testbed) -> float:
     environment = {"PATH": os.environ["PATH"]} | testbed.deployment.environment()
     began = time.perf_counter()
     with on_core(SERVER_CORE):
-        subprocess.run([ADMIN, "revoke-all", "--everything", "--yes"], env=environment, timeout=600, check=True)
+        subprocess.run([ADMIN, "revoke-all", "--everything", "--yes"], env=environment, timeout=3600, check=True)
     return time.perf_counter() - began
 
 
