@@ -25,17 +25,18 @@ from benchmarks.lag import measure_lag
 from benchmarks.load import BROWSER_HEADERS, measure_in_turns
 from benchmarks.logins import measure_logins
 from benchmarks.lookups import measure_lookups
-from benchmarks.memory import measure_growth, measure_session_bytes, measure_worker
+from benchmarks.memory import measure_session_bytes, measure_worker
+from benchmarks.million import measure_million
 from benchmarks.operations import make_chained_refresh, make_targets
 from benchmarks.outages import measure_outages
 from benchmarks.peers import PEERS, Peer, read_versions, running_peer
 from benchmarks.report import format_report
 from benchmarks.results import Results, Rows, Series, describe_machine, describe_redis
 from benchmarks.revocations import measure_revocations
-from benchmarks.scale import measure_many_sessions
 from benchmarks.steps import measure_steps
 from benchmarks.streams import measure_streams
 from benchmarks.testbed import Testbed, running_testbed
+from benchmarks.upgrade import measure_upgrade
 from tests.support.servers import CHECKOUT, server_binary
 
 REPORT = CHECKOUT / "build" / "benchmarks"
@@ -43,31 +44,30 @@ REPORT = CHECKOUT / "build" / "benchmarks"
 
 @dataclass(frozen=True)
 class Size:
-    """The number of rounds, their length in seconds, and the number of sessions.
-
-    A `many` of None leaves out the measurements that take long.
-    """
+    """The number of rounds, their length in seconds, and the number of sessions."""
 
     rounds: int
     seconds: int
     sessions: int
-    many: int | None
 
 
-FULL = Size(rounds=9, seconds=3, sessions=100_000, many=1_000_000)
-QUICK = Size(rounds=2, seconds=1, sessions=10_000, many=None)
+FULL = Size(rounds=9, seconds=3, sessions=100_000)
+QUICK = Size(rounds=2, seconds=1, sessions=10_000)
 
 
 @dataclass(frozen=True)
 class Group:
     """A measurement for bounds, with a Redis of its own. `measure` gets the number of rounds.
 
-    A quick run uses `quick_rounds`. If they are None, it leaves the group out.
+    A quick run uses `quick_rounds`. If they are None, it leaves the group out. A `long` group is measured only if
+    `--only` names it. `option` is the argument that `measure` gets by name.
     """
 
-    measure: Callable[[Testbed, int], Rows]
+    measure: Callable[..., Rows]
     rounds: int
     quick_rounds: int | None = None
+    option: str | None = None
+    long: bool = False
 
 
 GROUPS = {
@@ -81,6 +81,8 @@ GROUPS = {
     "streams": Group(measure_streams, rounds=3),
     "outages": Group(measure_outages, rounds=3),
     "failovers": Group(lambda _, rounds: measure_failovers(rounds), rounds=3),
+    "million": Group(measure_million, rounds=1, option="sessions", long=True),
+    "upgrade": Group(measure_upgrade, rounds=3, quick_rounds=1, option="upgrade_from", long=True),
 }
 
 
@@ -100,7 +102,7 @@ def main() -> int:
             _measure(results, QUICK if arguments.quick else FULL, Path(name), peers)
         for group in arguments.only or choose_groups(quick=arguments.quick):
             _log_progress(group)
-            measure_group(results, group, Path(name), quick=arguments.quick)
+            measure_group(results, group, Path(name), arguments)
     report = format_report(results)
     arguments.output.mkdir(parents=True, exist_ok=True)
     (arguments.output / "README.md").write_text(report)
@@ -109,18 +111,21 @@ def main() -> int:
 
 
 def choose_groups(*, quick: bool) -> list[str]:
-    """Return the names of the groups of a run."""
-    return [name for name, group in GROUPS.items() if group.quick_rounds or not quick]
+    """Return the names of the groups of a run without `--only`."""
+    return [name for name, group in GROUPS.items() if not group.long and (group.quick_rounds or not quick)]
 
 
-def measure_group(results: Results, name: str, folder: Path, *, quick: bool) -> None:
+def measure_group(results: Results, name: str, folder: Path, arguments: argparse.Namespace) -> None:
     """Measure one group and add its values to the results."""
     group = GROUPS[name]
+    rounds = (arguments.quick and group.quick_rounds) or group.rounds
+    options = {group.option: getattr(arguments, group.option)} if group.option else {}
     with running_testbed(folder, name) as testbed:
-        results.rows |= group.measure(testbed, (quick and group.quick_rounds) or group.rounds)
+        results.rows |= group.measure(testbed, rounds, **options)
 
 
 def _parse_arguments() -> argparse.Namespace:
+    long = [name for name, group in GROUPS.items() if group.long]
     parser = argparse.ArgumentParser("scripts/bench", description=__doc__, add_help=True)
     parser.add_argument("--quick", action="store_true", help="run for about a minute, with fewer rounds and rows")
     parser.add_argument("--check", action="store_true", help="exit with status 1 if a row exceeds its bound")
@@ -129,8 +134,10 @@ def _parse_arguments() -> argparse.Namespace:
         action="append",
         choices=tuple(GROUPS),
         metavar="GROUP",
-        help=f"measure only this group of bounds: {', '.join(GROUPS)}",
+        help=f"measure only this group: {', '.join(GROUPS)}. {' and '.join(long)} run only if they are named",
     )
+    parser.add_argument("--sessions", type=int, default=1_000_000, metavar="N", help="sessions of million")
+    parser.add_argument("--upgrade-from", default="e0e302d8", metavar="COMMIT", help="earlier version of upgrade")
     parser.add_argument("--peers", action="store_true", help="also install and measure other servers")
     parser.add_argument("--output", type=Path, default=REPORT, metavar="FOLDER", help="write the report here")
     return parser.parse_args()
@@ -154,21 +161,16 @@ def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) 
         _log_progress("lookups of the gateway's library")
         results.lookups = measure_lookups(testbed, size.rounds)
         _log_progress("logins")
-        rounds = 1 if size.many is None else size.rounds
+        rounds = 1 if size is QUICK else size.rounds
         results.series |= measure_logins(testbed, rounds, size.seconds)
     with running_testbed(folder, "memory", "--appendonly", "no") as testbed:
-        _log_progress(f"memory: {size.sessions} sessions, rotations, a worker")
+        _log_progress(f"memory: {size.sessions} sessions, a worker")
         results.bytes_per_session = measure_session_bytes(testbed, size.sessions, access_tokens=1)
         # A quarter of the sessions has as many keys, so that Redis' tables of keys are equally full.
         results.bytes_of_ten_tokens = measure_session_bytes(testbed, size.sessions // 4, access_tokens=10)
-        results.growth_per_rotation = measure_growth(testbed)
         results.worker_mib = measure_worker(testbed, size.seconds)
         _log_progress("a console command")
         results.console_seconds = measure_console(testbed)
-    if size.many is not None:
-        _log_progress(f"{size.many} sessions")
-        with running_testbed(folder, "few") as few, running_testbed(folder, "many") as many:
-            results.series |= measure_many_sessions(few, many, size.many, size.rounds)
 
 
 def _measure_requests(testbed: Testbed, size: Size, peers: Sequence[Peer]) -> Series:
@@ -183,7 +185,7 @@ def _measure_requests(testbed: Testbed, size: Size, peers: Sequence[Peer]) -> Se
         if peers:
             targets.append(make_chained_refresh(testbed, uncached))
         targets += [target for peer in peers for target in running.enter_context(running_peer(peer, testbed))]
-        return measure_in_turns(targets, size.rounds, size.seconds, warm=size.many is not None)
+        return measure_in_turns(targets, size.rounds, size.seconds, warm=size is FULL)
 
 
 def _log_progress(line: str) -> None:

@@ -103,7 +103,7 @@ async def _measure(service: ServiceProcess, shard: Shard, stop: Stop) -> dict[st
         refreshes = _Refreshes(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"])
         await asyncio.to_thread(shard.wait_until_copied)
         stop(shard)
-        promotion = asyncio.create_task(asyncio.to_thread(_await_promotion, shard))
+        promotion = asyncio.create_task(asyncio.to_thread(await_promotion, shard))
         deadline = time.perf_counter() + MAX_WAIT_SECONDS
         sent = []
         while refreshes.accepted_at is None or not promotion.done():
@@ -121,7 +121,7 @@ async def _measure(service: ServiceProcess, shard: Shard, stop: Stop) -> dict[st
         }
 
 
-def _await_promotion(shard: Shard) -> float:
+def await_promotion(shard: Shard) -> float:
     """Return the time at which a replica is the master, and all Sentinels, if there are any, name it."""
     shard.wait_for_promotion()
     if isinstance(shard, Watched):

@@ -60,7 +60,6 @@ class Results(msgspec.Struct):
     lookups: dict[str, float] = {}
     bytes_per_session: float | None = None
     bytes_of_ten_tokens: float | None = None
-    growth_per_rotation: float | None = None
     worker_mib: float | None = None
     console_seconds: float | None = None
     rows: Rows = {}

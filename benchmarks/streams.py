@@ -75,7 +75,7 @@ async def _measure(tokens: Sequence[str], redis_url: str, service: ServiceProces
         await asyncio.sleep(SETTLED_SECONDS)
         lags: list[float] = []
         for user in users[:LOGOUTS]:
-            answered_at = await asyncio.to_thread(_log_out, service.port, user.token)
+            answered_at = await asyncio.to_thread(revoke_all_of, service.port, user.token)
             await user.is_out.wait()
             lags += [end - answered_at for end in user.ends]
         if any(user.ends for user in users[LOGOUTS:]):
@@ -106,7 +106,7 @@ async def _send_events(scope: ASGIScope, receive: Receive, send: Send) -> None:
     await asyncio.Event().wait()
 
 
-def _log_out(port: int, token: str) -> float:
+def revoke_all_of(port: int, token: str) -> float:
     """Send revokeAll. Returns the time of the response."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     connection.request("POST", REVOKE_ALL, headers=bearer(token))

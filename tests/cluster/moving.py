@@ -22,6 +22,7 @@ def every_key(key: str) -> bool:
 class MovingSlot:
     """`source` has the slot until `finish`; both are plain clients, of one node each."""
 
+    cluster: Cluster
     slot: int
     source: redis.Redis
     target: redis.Redis
@@ -55,7 +56,7 @@ class MovingSlot:
         self.move_keys()
         for node in (self.target, self.source, *self.nodes):
             self._set(node, "NODE", _name_of(self.target))
-        _wait_until_settled(self.nodes, self.target, self.slot)
+        _wait_until_settled(self.cluster, self.target, self.slot)
 
     def _set(self, node: redis.Redis, state: str, name: str) -> None:
         node.execute_command("CLUSTER", "SETSLOT", self.slot, state, name)  # type: ignore[no-untyped-call]
@@ -65,9 +66,9 @@ class MovingSlot:
 def moving_slot(cluster: Cluster, key: str) -> Iterator[MovingSlot]:
     """The slot of this key is moving to the next master, without any key yet; it has moved at the end of the block."""
     slot = int(cluster.client.keyslot(key))  # type: ignore[no-untyped-call]
-    with _connected(cluster) as nodes:
+    with _connected(cluster.nodes) as nodes:
         source, target = _find_ends(nodes, slot)
-        moving = MovingSlot(slot, nodes[source], nodes[target], cluster.nodes[target], nodes)
+        moving = MovingSlot(cluster, slot, nodes[source], nodes[target], cluster.nodes[target], nodes)
         moving.begin()
         yield moving
         moving.finish()
@@ -83,11 +84,11 @@ def moves_atomically(server: RedisServer) -> bool:
 def move_atomically(cluster: Cluster, key: str) -> None:
     """The slot of this key goes to the next master, by the server itself."""
     slot = int(cluster.client.keyslot(key))  # type: ignore[no-untyped-call]
-    with _connected(cluster) as nodes:
+    with _connected(cluster.nodes) as nodes:
         source, target = _find_ends(nodes, slot)
         words = "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", _name_of(nodes[target])
         nodes[source].execute_command("CLUSTER", *words)  # type: ignore[no-untyped-call]
-        _wait_until_settled(nodes, nodes[target], slot)
+        _wait_until_settled(cluster, nodes[target], slot)
 
 
 def find_own_slots(node: redis.Redis) -> set[int]:
@@ -98,10 +99,10 @@ def find_own_slots(node: redis.Redis) -> set[int]:
 
 
 @contextmanager
-def _connected(cluster: Cluster) -> Iterator[tuple[redis.Redis, ...]]:
-    """Clients of one master each."""
+def _connected(servers: Sequence[RedisServer]) -> Iterator[tuple[redis.Redis, ...]]:
+    """Yield a client of each server."""
     with ExitStack() as stack:
-        yield tuple(stack.enter_context(closing(server.connect())) for server in cluster.nodes)
+        yield tuple(stack.enter_context(closing(server.connect())) for server in servers)
 
 
 def _find_ends(nodes: Sequence[redis.Redis], slot: int) -> tuple[int, int]:
@@ -114,12 +115,19 @@ def _name_of(node: redis.Redis) -> str:
     return str(node.cluster("MYID"))
 
 
-def _wait_until_settled(nodes: Sequence[redis.Redis], owner: redis.Redis, slot: int) -> None:
-    def is_settled() -> bool:
-        views = [_view_of(node) for node in nodes]
-        return all(view == views[0] for view in views) and slot in find_own_slots(owner)
+def _wait_until_settled(cluster: Cluster, owner: redis.Redis, slot: int) -> None:
+    """Wait until all masters and replicas, which must be running, agree on the owner of the slot.
 
-    wait_until(is_settled, "the nodes to agree on whose slot it is")
+    A replica of Redis 7.0 that is promoted before it knows of the move takes the slots that its master had, and the
+    moved slot is lost.
+    """
+    with _connected(cluster.servers) as nodes:
+
+        def is_settled() -> bool:
+            views = [_view_of(node) for node in nodes]
+            return all(view == views[0] for view in views) and slot in find_own_slots(owner)
+
+        wait_until(is_settled, "masters and replicas to agree on whose slot it is")
 
 
 def _view_of(node: redis.Redis) -> set[tuple[str, ...]]:

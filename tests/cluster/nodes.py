@@ -225,6 +225,8 @@ def _node_options(bus: int, timeout_ms: int, binary: str) -> tuple[str, ...]:
         "node-timeout": str(timeout_ms),
         "require-full-coverage": "no",
         "replica-validity-factor": "0",
+        # A replica must not leave for a promoted one, which seems to have no replicas until they announce themselves.
+        "migration-barrier": "100",
     }
     return (*AT_ONCE, *(word for name, value in about_cluster.items() for word in (f"--cluster-{name}", value)))
 

@@ -15,7 +15,9 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
-from tests.faults.soak.checker import Durability, Promise
+from service.config.parsers import parse_durability
+from service.redis_client.url import MEMORY
+from tests.faults.soak.checker import Promise
 from tests.faults.soak.clock import read_clock
 from tests.faults.soak.replicated import running_three_and_three, running_watched_servers
 from tests.faults.soak.run import Soak
@@ -26,8 +28,7 @@ GRACE_SECONDS: Final = 20
 LATEST_SECONDS: Final = 2.5
 BACK_SECONDS: Final = 3.0
 FAULTS_OF_A_ROUND: Final = 6
-DURABILITIES: Final[tuple[Durability, ...]] = ("memory", "replica", "disk")
-TOPOLOGIES: Final[Mapping[str, Callable[[Path, Mapping[str, str]], AbstractContextManager[Servers]]]] = {
+TOPOLOGIES: Final[Mapping[str, Callable[..., AbstractContextManager[Servers]]]] = {
     "single": running_single_server,
     "sentinel": running_watched_servers,
     "cluster": running_three_and_three,
@@ -39,22 +40,23 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     promise = Promise(
-        durability=options.durability,
+        durability=options.durability.level,
         grace_seconds=GRACE_SECONDS,
         latest_seconds=LATEST_SECONDS + options.slack,
         back_seconds=BACK_SECONDS + options.slack,
     )
-    variables = {"TOKEN_SERVICE_DURABILITY": options.durability, "TOKEN_SERVICE_REFRESH_GRACE": str(GRACE_SECONDS)}
+    variables = {"TOKEN_SERVICE_DURABILITY": str(options.durability), "TOKEN_SERVICE_REFRESH_GRACE": str(GRACE_SECONDS)}
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
-    tell(f"seed {options.seed}, {options.topology}, durability {options.durability}, logs in {folder}")
-    with TOPOLOGIES[options.topology](folder, variables) as servers:
+    title = f"seed {options.seed}, {options.topology}, durability {options.durability}"
+    tell(f"{title}, logs in {folder}")
+    with TOPOLOGIES[options.topology](folder, variables, min_replicas=options.durability.min_replicas) as servers:
         unknown = set(options.faults) - set(servers.faults)
         if unknown:
             tell(f"no such fault here: {', '.join(sorted(unknown))}; there are {', '.join(servers.faults)}")
             return WRONG_USAGE
         faults = options.faults or list(servers.faults)
         soak = Soak(servers, promise, options.seed, faults, rate=options.rate, folder=folder)
-        run(soak, options.minutes)
+        run(soak, options.minutes, title)
     if soak.report.violations:
         tell(f"the logs, and what was asked and answered in those rounds, stay in {folder}")
         return VIOLATED
@@ -67,7 +69,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10, help="how long, at least (10)")
     parser.add_argument("--topology", choices=TOPOLOGIES, default="single", help="what Redis is (single)")
     parser.add_argument(
-        "--durability", choices=DURABILITIES, default="memory", help="TOKEN_SERVICE_DURABILITY (memory)"
+        "--durability",
+        type=parse_durability,
+        default=MEMORY,
+        metavar="LEVEL",
+        help="TOKEN_SERVICE_DURABILITY, such as replica:2 (memory)",
     )
     parser.add_argument("--seed", default=secrets.token_hex(4), help="repeats the choices of an earlier run")
     parser.add_argument("--faults", type=split_names, default=[], metavar="NAME,…", help="only these (all)")
@@ -80,8 +86,11 @@ def split_names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
 
 
-def run(soak: Soak, minutes: float) -> None:
-    """Rounds until the time is over; ends with a report, by Ctrl-C too, which the round under way has no part in."""
+def run(soak: Soak, minutes: float, title: str) -> None:
+    """Run rounds until the time is over. The report comes last, also after Ctrl-C or a failure of the soak itself.
+
+    A round that does not finish has no part in the report.
+    """
     started, faults, done = read_clock(), soak.shuffled_faults(), 0
 
     def note_fault() -> None:
@@ -100,9 +109,10 @@ def run(soak: Soak, minutes: float) -> None:
                 break
     except KeyboardInterrupt:
         tell("ended by hand")
-    tell(f"seed {soak.seed}, {(read_clock() - started) / 60:.1f} minutes")
-    for line in soak.report.lines():
-        tell(line)
+    finally:
+        tell(f"{title}, {(read_clock() - started) / 60:.1f} minutes")
+        for line in soak.report.lines():
+            tell(line)
 
 
 def tell(line: str, *, is_last: bool = True) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
-from tests.faults.soak.history import NO_ANSWER, UNKNOWN_OUTCOMES, Call, History
+from tests.faults.soak.history import NO_ANSWER, UNKNOWN_OUTCOMES, Call, Fault, History
 
 Durability = Literal["memory", "replica", "disk"]
 Rule = Literal["I1", "I2", "I7", "I8", "I10"]
@@ -29,6 +29,7 @@ DOCUMENTED: Final[dict[str, frozenset[tuple[int, str]]]] = {
     "verify": frozenset({(200, ""), (401, "invalid_token")}),
     "introspect": frozenset({(200, "")}),
 }
+ENDED_BY_OWNER: Final = ("revoke", "revoke_all")
 PAGE_STATUSES: Final = (200, 302, 303, 400, 403, 429)
 WAITS_FOR_REPLICA: Final = ("exchange", "revoke", "revoke_all")
 
@@ -66,10 +67,17 @@ class Violation(NamedTuple):
 
 @dataclass
 class Verdict:
-    """`unchecked` counts, by reason, what the promise does not cover."""
+    """`unchecked` counts, by reason, what the promise does not cover.
+
+    `revocations` counts the answered revocations by the client or the user; `undone` has those after which a token
+    was live. `lost` counts, by reason, the refused sessions that nobody had ended or misused.
+    """
 
     violations: list[Violation] = field(default_factory=list)
     unchecked: Counter[str] = field(default_factory=Counter)
+    revocations: int = 0
+    undone: set[Call] = field(default_factory=set)
+    lost: Counter[str] = field(default_factory=Counter)
 
 
 class Generation(NamedTuple):
@@ -130,6 +138,7 @@ class _Checker:
         for digest, family in self._families.items():
             self._check_head(digest, family)
             self._check_end_of(family)
+            self._note_loss(family)
         for call in self._history.calls:
             self._check_presented(call)
         for call in self._history.unanswered:
@@ -170,11 +179,24 @@ class _Checker:
             self._accuse("I8", "a 503 that does not say when to come again, or not why", call)
         if self._promise.back_seconds is None:
             return
+        if call.kind == "login" and self._is_overtaken(call):
+            return
         since = call.started - self._promise.back_seconds
         if any(fault.overlaps(since, call.ended) for fault in self._history.faults):
             return
         if self._history.stalled_seconds(since, call.ended) < LONG_STALL_SECONDS:
             self._accuse("I8", "503 while nothing was wrong", call)
+
+    def _is_overtaken(self, login: Call) -> bool:
+        """Return True if a revokeAll of the same user may have run during the login, which is void then."""
+        return any(
+            other.kind == "revoke_all"
+            and other.user == login.user
+            and other.status in (200, *UNKNOWN_OUTCOMES)
+            and other.started <= login.ended
+            and self._history.may_act_until(other) >= login.started
+            for other in self._history.calls
+        )
 
     # Issued tokens and codes
 
@@ -224,9 +246,14 @@ class _Checker:
         for call in self._by_kind["revoke"]:
             presented = self._read(call.sent)
             revoked = self._families.get(presented.family) if presented else None
-            if revoked is not None and call.client_id == revoked.birth.client_id:
+            gift = revoked.birth if revoked else self._access.get(call.sent, (None,))[0]
+            if gift is None or call.client_id != gift.client_id:
+                continue
+            self._verdict.revocations += call.status == 200
+            if revoked is not None:
                 revoked.endings.append(_Ending(call, call.status == 200))
         for call in self._by_kind["revoke_all"]:
+            self._verdict.revocations += call.status == 200
             for family in by_user[call.user]:
                 family.endings += _find_ending_by_revoke_all(call, family.since, family.birth.started)
 
@@ -397,6 +424,8 @@ class _Checker:
     def _check_alive(self, call: Call, endings: Iterable[_Ending]) -> None:
         for ending in endings:
             if ending.is_sure and ending.call.ended <= call.started and ending.call is not call:
+                if ending.call.kind in ENDED_BY_OWNER:
+                    self._verdict.undone.add(ending.call)
                 if self._may_be_lost(ending.call):
                     self._verdict.unchecked["I7: what ended it fell into a failover"] += 1
                 else:
@@ -425,15 +454,34 @@ class _Checker:
             tries = [call for _, call in family.refreshes[-2:]]
             self._accuse("I10", "a session that nobody ended was not seen alive at the end", family.birth, *tries)
 
+    def _note_loss(self, family: _Family) -> None:
+        """Count the session if a refresh was refused, and neither its owner nor a misuse by the load had ended it."""
+        refused = next((call for _, call in family.refreshes if call.error == "invalid_grant"), None)
+        if refused is None:
+            return
+        endings = [ending.call for ending in family.endings if ending.call.started <= refused.ended]
+        if any(call.kind in ENDED_BY_OWNER or call.sent in self._history.misused for call in endings):
+            return
+        if failover := self._find_failover(family.birth):
+            reason = f"{failover.name} lost the {family.birth.kind} that began it"
+        elif any(call.kind == "exchange" for call in endings):
+            reason = "its code was sent again after an answer was lost"
+        elif endings:
+            reason = "its refresh token was sent again after the grace period"
+        else:
+            reason = "for no reason, which is a violation"
+        self._verdict.lost[reason] += 1
+
     def _may_be_lost(self, call: Call) -> bool:
         """Return True if a failover may have lost the result, which the durability did not promise to keep."""
+        return self._find_failover(call) is not None
+
+    def _find_failover(self, call: Call) -> Fault | None:
+        """Return the failover that may have lost the result, or None."""
         if self._promise.durability == "replica" and call.kind in WAITS_FOR_REPLICA and call.status == 200:
-            return False
-        return any(
-            fault.overlaps(call.started, call.ended)
-            for fault in self._history.failovers
-            if fault.users is None or call.user in fault.users
-        )
+            return None
+        concerning = (each for each in self._history.failovers if each.users is None or call.user in each.users)
+        return next((fault for fault in concerning if fault.overlaps(call.started, call.ended)), None)
 
 
 def _find_ending_by_revoke_all(call: Call, since: float, born: float) -> Iterator[_Ending]:

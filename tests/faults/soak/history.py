@@ -84,13 +84,15 @@ class Stall:
 class History:
     """`is_closed`: after the last fault every session was asked for once more.
 
-    `unanswered`: the last of many tries after that fault, where 503 or no answer came again and again.
+    `unanswered`: the last of many tries after that fault, where 503 or no answer came again and again. `misused`: the
+    codes and refresh tokens that the load reused on purpose, which ends their sessions.
     """
 
     calls: list[Call] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     stalls: list[Stall] = field(default_factory=list)
     unanswered: list[Call] = field(default_factory=list)
+    misused: set[str] = field(default_factory=set)
     is_closed: bool = False
 
     def stalled_seconds(self, started: float, ended: float) -> float:

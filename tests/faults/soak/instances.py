@@ -19,6 +19,7 @@ class Instance:
         self.number = number
         self.workers = workers
         self.port = free_port()
+        self.version = CHECKOUT
         self._folder = folder
         self._environment = {**environment, "WEB_CONCURRENCY": str(workers), "TMPDIR": str(folder)}
         self._running = ExitStack()
@@ -27,7 +28,8 @@ class Instance:
     def start(self, *, ahead_seconds: float = 0) -> None:
         """Returns at once; see `wait`."""
         wrong = {"PYTHONPATH": str(WRONG_CLOCK), "WRONG_BY_SECONDS": str(ahead_seconds)} if ahead_seconds else {}
-        running = running_service(self._folder, self._environment | wrong, port=self.port, wait_for=None)
+        environment = self._environment | wrong
+        running = running_service(self._folder, environment, port=self.port, wait_for=None, cwd=self.version)
         self._service = self._running.enter_context(running)
 
     def wait(self) -> None:
@@ -38,6 +40,14 @@ class Instance:
         for pid in self.worker_pids():
             _send(pid, signal.SIGCONT)
         self._running.close()
+
+    def replace(self, version: Path) -> None:
+        """End the instance as a service manager does, and start the program of another folder in its place."""
+        stop(self._service.process)
+        self._running.close()
+        self.version = version
+        self.start()
+        self.wait()
 
     def kill(self) -> None:
         """Kill all processes of the instance, so that none finishes any work."""

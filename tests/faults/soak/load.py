@@ -359,6 +359,7 @@ async def contend_for_a_code(device: Device) -> None:
     code = await device.get_code(app)
     if code is None:
         return
+    device.load.history.misused.add(code)
     if device.rng.random() < 0.5:
         calls = await asyncio.gather(*(device.exchange(app, code) for _ in range(device.rng.randint(2, 6))))
     else:
@@ -376,6 +377,7 @@ async def steal(device: Device) -> None:
     if session is None:
         return
     stolen = session.refresh_tokens[0]
+    device.load.history.misused.add(stolen)
     await device.until_answered(lambda: device.refresh(session))
     late = read_clock() + device.load.grace_seconds + device.rng.uniform(0.2, 2)
     while read_clock() < late:
@@ -433,7 +435,7 @@ class Load(threading.Thread):
     failure: BaseException | None = None
 
     def __post_init__(self) -> None:
-        super().__init__()
+        super().__init__(daemon=True)  # Ctrl-C does not wait for it
         self._ending = threading.Event()
         self.ending_since = float("inf")
         self._next_turn = 0.0

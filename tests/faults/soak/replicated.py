@@ -106,14 +106,17 @@ class Replicated(Servers):
         return self._failed_over("freeze_master", place, started, took_over)
 
     def _pick_copied_shard(self, rng: random.Random) -> tuple[int, float]:
-        """Return its place and a time; what was answered before that time is surely at its replica."""
+        """Return its place and a time; what was answered before that time is surely at each of its replicas."""
         place, started = rng.randrange(len(self._shards)), read_clock()
         shard = self._shards[place]
-        with shard.master.connect() as master, shard.replica.connect() as replica:
+        with shard.master.connect() as master:
             reached = master.info("replication")["master_repl_offset"]
-            wait_until(
-                lambda: replica.info("replication")["slave_repl_offset"] >= reached, "the replica to have everything"
-            )
+        for server in shard.replicas:
+            with server.connect() as replica:
+                wait_until(
+                    lambda replica=replica: replica.info("replication")["slave_repl_offset"] >= reached,
+                    "the replica to have everything",
+                )
         return place, started
 
     def _failed_over(self, name: str, place: int, started: float, took_over: float) -> Fault:
@@ -198,18 +201,26 @@ def _tag_of(username: str) -> str:
 
 
 @contextmanager
-def running_watched_servers(folder: Path, variables: Mapping[str, str]) -> Iterator[Replicated]:
-    """A master and two replicas under three Sentinels."""
-    with running_sentinel(folder, replicas=2, sentinels=3, options=KEEPS_DATA) as watched:
+def running_watched_servers(
+    folder: Path, variables: Mapping[str, str], *, min_replicas: int = 1
+) -> Iterator[Replicated]:
+    """A master under three Sentinels, with one replica more than must confirm.
+
+    So enough are left after a failover. Each of them that could be promoted must confirm.
+    """
+    with running_sentinel(folder, replicas=min_replicas + 1, sentinels=3, options=KEEPS_DATA) as watched:
         servers = Replicated(folder, watched, [watched], variables)
         with servers.running_instances():
             yield servers
 
 
 @contextmanager
-def running_three_and_three(folder: Path, variables: Mapping[str, str]) -> Iterator[Divided]:
-    """A Redis Cluster of three masters with a replica each."""
-    with running_cluster(folder, replicas=1, options=KEEPS_DATA) as cluster:
+def running_three_and_three(folder: Path, variables: Mapping[str, str], *, min_replicas: int = 1) -> Iterator[Divided]:
+    """A Redis Cluster of three masters, each with as many replicas as must confirm.
+
+    One more could be promoted without what the others confirmed. So revocations are refused while a replica is down.
+    """
+    with running_cluster(folder, replicas=min_replicas, options=KEEPS_DATA) as cluster:
         servers = Divided(folder, cluster, variables)
         with servers.running_instances():
             yield servers

@@ -12,6 +12,7 @@ from tests.faults.soak.checker import Generation, Promise, Verdict, Violation, c
 from tests.faults.soak.clock import rest
 from tests.faults.soak.history import Call, Fault, History, Stall
 from tests.faults.soak.load import Load
+from tests.faults.soak.proof import Proof
 from tests.faults.soak.servers import PEOPLE, Servers
 from tests.support.waiting import MAX_WAIT_SECONDS, wait_until
 
@@ -37,6 +38,7 @@ class Report:
     rounds: int = 0
     violations: list[Violation] = field(default_factory=list)
     unchecked: Counter[str] = field(default_factory=Counter)
+    proof: Proof = field(default_factory=Proof)
 
     def add(self, history: History, verdict: Verdict) -> None:
         self.rounds += 1
@@ -48,6 +50,7 @@ class Report:
         self.sessions_alive += count_alive(history)
         self.violations += verdict.violations
         self.unchecked += verdict.unchecked
+        self.proof.add(history, verdict)
 
     @property
     def requests(self) -> int:
@@ -68,6 +71,7 @@ class Report:
         yield f"{len(self.violations)} violations"
         for violation in self.violations:
             yield f"  {violation}"
+        yield from self.proof.lines()
 
 
 def count_alive(history: History) -> int:
@@ -133,8 +137,10 @@ class Soak:
                 rest(rng, back, back)
             wait_until(lambda: all(instance.is_ready() for instance in self.servers.instances), "all to be ready")
             wait_until(lambda: self.is_enough(load), "the load to do enough")
-        finally:
-            history = load.finish()
+        except Exception:
+            load.finish()
+            raise
+        history = load.finish()
         verdict = check_history(history, self.promise, read_generation)
         if verdict.violations and self.folder is not None:
             write_history(self.folder / f"round-{number}.txt", history)

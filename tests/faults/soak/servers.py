@@ -223,8 +223,10 @@ class SingleServer(Servers):
 
 
 @contextmanager
-def running_single_server(folder: Path, variables: Mapping[str, str]) -> Iterator[SingleServer]:
-    """Instances are brought up too."""
+def running_single_server(
+    folder: Path, variables: Mapping[str, str], *, min_replicas: int = 1
+) -> Iterator[SingleServer]:
+    """Instances are brought up too. The server has no replicas, whatever `min_replicas` is."""
     deployment = Deployment(folder)
     try:
         with running_proxy(deployment.redis.port) as proxy:

@@ -10,6 +10,7 @@ from service.crypto.keyring import Keyring, make_refresh_token
 from tests.conftest import SECRET_KEY
 from tests.faults.soak.checker import Generation, Promise, Verdict, check_history
 from tests.faults.soak.history import Call, Fault, History, Stall
+from tests.faults.soak.proof import Proof, find_waits
 from tests.faults.soak.run import KEYRING
 
 ALICE, BOB = "alice@example.com", "bob@example.com"
@@ -213,6 +214,18 @@ def test_checker_finds_a_lost_session() -> None:
     ]
 
 
+def test_revoke_all_may_void_an_overlapping_login_of_its_user() -> None:
+    def violations_of(started: float, **fields: Any) -> int:
+        void = call("login", started, 503, **fields)
+        return len(check(revoke_all(10.5, status=503), void, faults=[KILLED], promise=QUICK).violations)
+
+    assert violations_of(15) == 0
+    assert violations_of(15, user=BOB) == 1
+    assert violations_of(30) == 1
+    assert len(check(revoke_all(5), call("login", 6, 503), promise=QUICK).violations) == 1
+    assert len(check(revoke_all(5, took=1), call("refresh", 5.5, 503), promise=QUICK).violations) == 1
+
+
 def test_an_instance_that_was_killed_need_not_answer() -> None:
     lost = call("verify", 9.5, 0, took=1, sent="a1", trouble="ReadError")
     killed = replace(KILLED, instance=0)
@@ -268,3 +281,67 @@ def test_generations_that_a_failover_lost_may_be_given_again() -> None:
 
     assert check(*calls, faults=[FAILOVER], promise=Promise(durability="replica")).violations == []
     assert len(check(*calls).violations) == 1
+
+
+def test_undone_revocations_are_counted_even_if_they_are_excused() -> None:
+    calls = [login(0), revoke(9.5, "a1"), revoke(9.6, "a1", client_id="web-shop"), verify(21), verify(22)]
+
+    for durability in ("memory", "replica"):
+        verdict = check(*calls, faults=[FAILOVER], promise=Promise(durability=durability))
+        assert (verdict.revocations, len(verdict.undone)) == (1, 1)
+    assert check(*calls[:3]).undone == set()
+
+
+LOST = {
+    "kill_master lost the login that began it": [login(9.5), refused(21, 1)],
+    "its code was sent again after an answer was lost": [
+        code(0),
+        call("exchange", 1, 503, sent="code"),
+        exchange(2),
+        refused(3, 1),
+    ],
+    "its refresh token was sent again after the grace period": [login(0), refresh(1, 1, 2), refused(302, 1)],
+    "for no reason, which is a violation": [login(0), refused(1, 1)],
+}
+
+
+@pytest.mark.parametrize(("reason", "calls"), LOST.items(), ids=LOST)
+def test_lost_sessions_are_counted_by_reason(reason: str, calls: list[Call]) -> None:
+    assert check(*calls, faults=[FAILOVER]).lost == {reason: 1}
+
+
+def test_sessions_that_were_ended_or_misused_are_not_lost() -> None:
+    ended = [login(0), revoke(9.5, token("one", 1)), refused(21, 1)]
+    misused = LOST["its refresh token was sent again after the grace period"]
+
+    assert not check(*ended, faults=[FAILOVER]).lost
+    assert not check(*misused, misused={token("one", 1)}).lost
+
+
+def test_waits_are_counted_from_the_fault_to_the_answer() -> None:
+    waiting = [
+        refresh(10.5, 1, status=503),
+        refresh(10.55, 1, 2, access_token="another tab"),
+        refresh(11, 1, 0, status=0, trouble="ReadTimeout", took=1),
+        refresh(12.5, 1, 2),
+    ]
+    given_up = [verify(10.5, status=503), verify(15)]
+    elsewhere = [verify(10.5, "a2", status=503, instance=1), verify(10.8, "a2", instance=1)]
+    history = History(calls=[*waiting, *given_up, *elsewhere], faults=[replace(KILLED, instance=0)])
+    proof = Proof()
+
+    proof.add(history, Verdict())
+
+    assert list(proof.lines())[-2:] == [
+        "    kill_redis, 1 times: p50 2.60, worst 2.60 from the fault; p50 2.10, worst 2.10 from the first try",
+        "    no fault, 1 times: p50 0.40, worst 0.40 from the fault; p50 0.40, worst 0.40 from the first try",
+    ]
+
+
+def test_waits_through_two_faults_belong_to_neither() -> None:
+    calls = [refresh(10.5, 1, status=503), refresh(11.2, 1, status=503), refresh(12, 1, 2)]
+    next_fault = Fault(name="kill_master", started=11.1, ended=12)
+
+    ((name, wait),) = find_waits(History(calls=calls, faults=[KILLED, next_fault]))
+
+    assert (name, round(wait.from_fault, 1), round(wait.from_first_try, 1)) == ("several faults in a row", 2.1, 1.6)
