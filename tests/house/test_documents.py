@@ -71,6 +71,7 @@ def test_every_document_is_found_from_the_readme() -> None:
         (check_names, "how-to/rotate-keys-and-secrets.md", "web-shop --overlap", "web-shop --overlapping"),
         (check_names, "how-to/troubleshooting.md", "token_service_refusals_total", "token_service_errors_total"),
         (check_messages, "how-to/troubleshooting.md", "`it cannot be reached`", "`it is out of reach`"),
+        (check_marks, "how-to/monitor.md", "```sh\ncurl", "```\ncurl"),
         (check_marks, "how-to/back-up-and-restore.md", "run by tests/deployment/test_backup.py", "run by hand"),
         (check_prose, "how-to/protect-an-api.md", "the caller receives 503", "the answer is 503"),
         (check_words, "index.md", "# ", "Another sentence. " * 15_000),

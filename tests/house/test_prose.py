@@ -1,6 +1,8 @@
 """The documents are short, and so are their sentences. They avoid a few wordings."""
 
-from tests.support.documents import PAGES, check_prose, check_words
+import re
+
+from tests.support.documents import PAGES, check_prose, check_words, split_sentences
 from tests.support.servers import CHECKOUT
 
 CHANGELOG = CHECKOUT / "CHANGELOG.md"
@@ -15,3 +17,10 @@ def test_sentences_are_short_and_avoid_some_words() -> None:
 def test_documents_are_short() -> None:
     assert check_words(PAGES[0], PAGES[0].read_text()) == []
     assert len(CHANGELOG.read_text().split()) <= 1_200
+
+
+def test_guides_address_the_reader() -> None:
+    guides = [page.read_text() for page in PAGES if page.parent.name in ("how-to", "tutorials")]
+    words = " ".join(sentence for guide in guides for sentence in split_sentences(guide)).split()
+
+    assert sum(re.match(r"yours?\b|you\b", word, re.IGNORECASE) is not None for word in words) >= len(words) * 0.012

@@ -29,6 +29,9 @@ BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 MARK = re.compile(r"not run: \S+ .+|run by \S+|run as: .+|exit status \d|file: [\w.-]+")
+SHELL = re.compile(
+    r"```(bash|console|shell)\n|^ *(\$ |curl |\./scripts/|docker |kubectl |token-service-admin )", re.MULTILINE
+)
 LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
 CODE = re.compile(r"(`+)(.+?)\1", re.DOTALL)
@@ -110,8 +113,9 @@ def check_links(page: Path, text: str) -> list[str]:
 
 
 def check_marks(page: Path, text: str) -> list[str]:
-    """Find marks above blocks that no test reads, and tests that do not run the page."""
-    problems = []
+    """Find unknown marks, marks that name a test of another page, and shell blocks that do not say so."""
+    hidden = [match for match in BLOCK.finditer(text) if match["language"] != "sh" and SHELL.search(match[0])]
+    problems = [f"{match[0]}: not marked as sh" for match in hidden]
     for mark in (match["mark"] for match in BLOCK.finditer(text) if match["mark"]):
         run_by = mark.removeprefix("run by ")
         if not MARK.fullmatch(mark):
