@@ -5,7 +5,7 @@ from collections.abc import Callable, Set
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition
@@ -17,6 +17,8 @@ from tests.invariants.model import TICK_SECONDS, Model
 from tests.invariants.service_under_test import ServiceUnderTest
 
 LAST_OPERATIONS = 15
+
+Choice = TypeVar("Choice")
 
 users = st.sampled_from(["alice", "bob"])
 client_ids = st.sampled_from(["phone-app", "phone-app", "phone-app", "web-shop"])
@@ -73,8 +75,8 @@ class Histories(RuleBasedStateMachine):
         self.server, self.loop, self.course = server, loop, course
         self.is_within_rule = False
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(lifetimes=st.sampled_from(model.CHOICES_OF_LIFETIMES))
+    def begin(self, lifetimes: model.Lifetimes) -> None:
         self.course.histories += 1
         self.course.last_operations = []
         self.model = Model()
@@ -84,13 +86,14 @@ class Histories(RuleBasedStateMachine):
         self.users: dict[int, str] = {}
         self.browsers: dict[int, int] = {}
         self.clients_of_codes: dict[int, str] = {}
+        self.set_lifetimes("phone-app", lifetimes)
         self.log_in("alice", "phone-app", "", 0)
 
     def teardown(self) -> None:
         if hasattr(self, "service"):
             self.service.close()
 
-    @rule(user=users, client_id=client_ids, sid=sids, seconds=st.sampled_from([0, 0, 0, 100, 600]))
+    @rule(user=users, client_id=client_ids, sid=sids, seconds=st.sampled_from([0, 0, 100, 600, 3_000]))
     def log_in(self, user: str, client_id: str, sid: str, seconds: float) -> None:
         """Finish a login that began that many seconds ago."""
         family, access = self.name(), self.name()
@@ -216,15 +219,27 @@ class Histories(RuleBasedStateMachine):
         for generation in sorted(range(1, self.generations[family]), reverse=is_newest_first):
             self.spend(family, generation, self.http_client_for(family))
 
-    @rule(client_id=client_ids, lifetimes=st.sampled_from(model.CHANGED_LIFETIMES))
-    def change_lifetimes(self, client_id: str, lifetimes: model.Lifetimes) -> None:
-        self.service.set_lifetimes(client_id, lifetimes)
-        self.model.lifetimes[client_id] = lifetimes
+    @precondition(lambda self: self.model.families)
+    @rule(choice=choices, lifetimes=st.sampled_from(model.CHOICES_OF_LIFETIMES))
+    def change_lifetimes(self, choice: int, lifetimes: model.Lifetimes) -> None:
+        """Change the lifetimes of a client, and refresh one of its families."""
+        family = self.pick(list(self.model.families), choice)
+        client_id = self.model.families[family].client_id
+        self.set_lifetimes(client_id, lifetimes)
+        self.spend(family, self.generations[family], client_id)
 
     @rule(seconds=short_pauses | long_pauses)
     def wait(self, seconds: float) -> None:
         self.model.advance(seconds)
         self.service.hold_time(self.model.now)
+
+    @precondition(lambda self: self.model.families)
+    @rule(choice=choices, is_over=st.booleans())
+    def wait_for_an_end(self, choice: int, is_over: bool) -> None:
+        """Wait until shortly before or after the end of a family or an access token."""
+        ends = [end for family in self.model.families.values() for end in family.ends]
+        ticks = (self.pick(ends, choice) - self.model.now) // TICK_SECONDS
+        self.wait(max(0, ticks + is_over) * TICK_SECONDS)
 
     @precondition(lambda self: self.service.access_names)
     @rule(choice=choices, client_id=client_ids)
@@ -279,27 +294,27 @@ class Histories(RuleBasedStateMachine):
         choice=choices,
         keeps=st.booleans(),
         sid=st.sampled_from(["", "", "", "one"]),
-        at=st.sampled_from([1, 1, 1, 2, 2, 3, 5, 0]),
+        at=st.sampled_from([1, 1, 2, 3, 3, 4, 4, 6, 0]),
         back=st.sampled_from([0, 0, 1, 2]),
         breaks=st.booleans(),
     )
     def fail_over_in_revoke_all(self, choice: int, keeps: bool, sid: str, at: int, back: int, breaks: bool) -> None:
         """Redis loses the last steps of a revokeAll or of the end of a login. With `breaks` the caller repeats it."""
-        family = self.pick(list(self.model.families), choice)
-        user = self.model.families[family].user
+        user = self.model.families[self.pick(list(self.model.families), choice)].user
         self.get_code(user, "phone-app", sid)
         self.sign_in(user, sid, model.BROWSER_SECONDS[0])
+        browser = self.names
         if sid:
             revoke = partial(self.service.end_provider_login, user, sid)
         else:
-            revoke = partial(self.service.revoke_all, user, kept_family=family if keeps else None)
+            revoke = partial(self.service.revoke_all, user, kept_browser=browser if keeps else None)
         steps_kept = self.service.fail_over_during(revoke, at, back, breaks=breaks)
         if steps_kept is not None:
             if not sid and steps_kept:
                 self.check_marked(user)
-            if not sid and keeps:
-                others = {each for each, other in self.model.families.items() if other.user == user} - {family}
-                self.check(True, family in self.service.heads or self.service.heads.keys().isdisjoint(others))
+            others = {number for number, family in self.model.families.items() if family.user == user}
+            if not sid and keeps and not others.isdisjoint(self.service.heads):
+                self.check(True, browser in self.service.browsers)
             revoke()
         self.model.revoke_all(user, sid=sid)
 
@@ -332,6 +347,10 @@ class Histories(RuleBasedStateMachine):
         self.check(must | {number: end for number, end in may.items() if number in found}, found)
 
     @invariant()
+    def an_index_names_no_family_that_has_ended(self) -> None:
+        self.check(set(), self.service.indexed - self.model.families.keys() - self.model.over.keys())
+
+    @invariant()
     def everything_has_an_end(self) -> None:
         self.check([], self.service.immortal)
 
@@ -342,6 +361,10 @@ class Histories(RuleBasedStateMachine):
         self.check(expected, self.service.spend(family, access, generation, client_id))
         if expected in ("rotated", "recovered"):
             self.generations[family] = max(self.generations[family], generation + 1)
+
+    def set_lifetimes(self, client_id: str, lifetimes: model.Lifetimes) -> None:
+        self.service.set_lifetimes(client_id, lifetimes)
+        self.model.lifetimes[client_id] = lifetimes
 
     def answer(self, consent: int, browser: int, allows: bool) -> None:
         if self.users[browser] != self.users[self.browsers[consent]]:
@@ -391,5 +414,5 @@ class Histories(RuleBasedStateMachine):
         return self.names
 
     @staticmethod
-    def pick(names: list[int], choice: int) -> int:
+    def pick(names: list[Choice], choice: int) -> Choice:
         return names[choice % len(names)]

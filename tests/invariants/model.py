@@ -1,6 +1,6 @@
 """The design's rules of sessions in plain Python: no Redis, no tokens, one clock that moves by whole ticks.
 
-Lifetimes end at least 26 seconds before or after a tick, so that the duration of a test decides nothing. Their last two
+Lifetimes end at least 20 seconds before or after a tick, so that the duration of a test decides nothing. Their last two
 digits differ, so that no two entries of an index end at the same time.
 """
 
@@ -31,7 +31,12 @@ class Lifetimes(NamedTuple):
 
 
 LIFETIMES = Lifetimes(6_050, 864_050, 2_592_060)
-CHANGED_LIFETIMES = (LIFETIMES, Lifetimes(650, 36_040, 400_030), Lifetimes(90_070, 864_050, 2_592_060))
+CHOICES_OF_LIFETIMES = (
+    LIFETIMES,
+    Lifetimes(650, 864_050, 2_592_060),
+    Lifetimes(700_070, 864_050, 2_592_060),
+    Lifetimes(200_020, 3_640, 400_030),
+)
 
 
 @dataclass
@@ -56,6 +61,10 @@ class Family:
     def lives_until(self) -> float:
         """The end of the family and of its last access token, which may be later if lifetimes were shortened."""
         return max(self.expires, self.access_until)
+
+    @property
+    def ends(self) -> list[float]:
+        return [self.expires, self.lives_until, *(token.expires for token in self.access.values())]
 
 
 @dataclass

@@ -21,7 +21,7 @@ from service.protocol.user import User
 from service.redis_client.deadline import StoreUnavailable
 from service.store.browsers.browser_sessions import BrowserSessions
 from service.store.browsers.consents import Consents
-from service.store.keys import browser_key, code_key, consent_key, ended_key, family_key
+from service.store.keys import browser_key, code_key, consent_key, ended_key, family_key, index_key
 from service.store.records import parse_family
 from service.store.registry.store import RegistryStore
 from service.store.sessions.access_tokens import AccessTokens
@@ -284,6 +284,14 @@ class ServiceUnderTest:
         keys = {number: ended_key(name.shard, name.family_digest) for number, name in self.family_names.items()}
         lines = {number: record.split("\n") for number, record in self._read(keys).items() if record}
         return {number: (line[2], int(line[3]), int(line[4]) if line[4] else None) for number, line in lines.items()}
+
+    @property
+    def indexed(self) -> set[int]:
+        """Return the families that the indexes of the users name, without expired entries."""
+        now_ms = read_server_ms(self._store) + self._offset_ms
+        keys = [index_key(user.identity.shard, user.identity.digest) for user in USERS.values()]
+        members: set[Any] = {member for key in keys for member in self._store.zrangebyscore(key, now_ms, "+inf")}
+        return {number for number, name in self.family_names.items() if f"family:{name.family_digest}" in members}
 
     @property
     def browsers(self) -> set[int]:

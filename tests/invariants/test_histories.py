@@ -15,6 +15,6 @@ def test_random_histories_go_as_the_design_says(redis_server: AnyRedis, historie
     explore(redis_server, Course(""), histories)
 
 
-@pytest.mark.parametrize("fault", ["the grace is inverted", "a refresh ignores the mark of a revokeAll"])
+@pytest.mark.parametrize("fault", ["the grace is inverted", "a revokeAll ignores that its mark is lost"])
 def test_random_histories_find_a_planted_fault(redis_server: AnyRedis, fault: str) -> None:
     assert count_histories_until_found(redis_server, fault, "1") is not None
