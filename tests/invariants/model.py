@@ -4,7 +4,6 @@ Lifetimes end at least 20 seconds before or after a tick, so that the duration o
 digits differ, so that no two entries of an index end at the same time.
 """
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,15 +24,15 @@ NO_SID = "-"
 class Lifetimes(NamedTuple):
     """The lifetimes that a client has at a time, in seconds."""
 
-    access: int
-    refresh: int
-    max_age: int
+    access_token_ttl: int
+    refresh_token_ttl: int
+    session_max_age: int
 
 
 LIFETIMES = Lifetimes(6_050, 864_050, 2_592_060)
 CHOICES_OF_LIFETIMES = (
     LIFETIMES,
-    Lifetimes(650, 864_050, 2_592_060),
+    Lifetimes(650, 864_050, 9_075),
     Lifetimes(700_070, 864_050, 2_592_060),
     Lifetimes(200_020, 3_640, 400_030),
 )
@@ -126,7 +125,7 @@ class Model:
     ended: dict[int, Ended] = field(default_factory=dict)
     over: dict[int, Family] = field(default_factory=dict)
     marks: dict[tuple[str, str], float] = field(default_factory=dict)
-    lifetimes: dict[str, Lifetimes] = field(default_factory=lambda: defaultdict(lambda: LIFETIMES))
+    lifetimes: dict[str, Lifetimes] = field(default_factory=dict)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
@@ -188,7 +187,7 @@ class Model:
         return all(begun > self.marks.get((user, each), begun - 1) for each in ("", sid))
 
     def start(self, number: int, access: int, user: str, client_id: str, sid: str) -> None:
-        ends = self.now + min(self.lifetimes[client_id].refresh, self.lifetimes[client_id].max_age)
+        ends = self.now + min(self.lifetimes[client_id].refresh_token_ttl, self.lifetimes[client_id].session_max_age)
         self.families[number] = Family(user, client_id, sid, self.now, ends)
         self._add_access(self.families[number], access)
         named = {**self.families, **self.over}
@@ -220,7 +219,7 @@ class Model:
         if family.expires <= self.now:
             return "unknown"
         lifetimes = self.lifetimes[client_id]
-        latest = family.created + lifetimes.max_age
+        latest = family.created + lifetimes.session_max_age
         family.expires = min(family.expires, latest)
         if family.expires <= self.now:
             self._end(number, "too_old")
@@ -234,7 +233,7 @@ class Model:
         verdict = "rotated" if generation == family.head else "recovered"
         family.spent |= dict.fromkeys(range(family.head, generation + 1), self.now)
         family.head = generation + 1
-        family.expires = min(self.now + lifetimes.refresh, latest)
+        family.expires = min(self.now + lifetimes.refresh_token_ttl, latest)
         self._add_access(family, access)
         return verdict
 
@@ -285,9 +284,9 @@ class Model:
 
     def _add_access(self, family: Family, access: int) -> None:
         lifetimes = self.lifetimes[family.client_id]
-        ends = min(self.now + lifetimes.access, family.expires)
+        ends = min(self.now + lifetimes.access_token_ttl, family.expires)
         family.access[access] = AccessToken(ends)
         family.access_until = max(family.access_until, ends)
-        longest = family.lives_until + min(MAX_LOOK_AHEAD_SECONDS, lifetimes.refresh // 10)
+        longest = family.lives_until + min(MAX_LOOK_AHEAD_SECONDS, lifetimes.refresh_token_ttl // 10)
         if not family.lives_until <= family.indexed <= longest:
             family.indexed = longest

@@ -39,15 +39,13 @@ Result = TypeVar("Result")
 SCOPE = "realm:main role:enduser"
 USERS = {name: User(realm="main", username=name, roles=("enduser",)) for name in ("alice", "bob")}
 LIFETIMES = Lifetimes(
-    access_token_ms=round(model.LIFETIMES.access * 1000),
-    refresh_token_ms=round(model.LIFETIMES.refresh * 1000),
-    session_max_age_ms=round(model.LIFETIMES.max_age * 1000),
+    access_token_ms=round(model.LIFETIMES.access_token_ttl * 1000),
+    refresh_token_ms=round(model.LIFETIMES.refresh_token_ttl * 1000),
+    session_max_age_ms=round(model.LIFETIMES.session_max_age * 1000),
     code_ms=round(model.CODE_SECONDS * 1000),
     refresh_grace_ms=round(model.GRACE_SECONDS * 1000),
     sessions_per_user=model.SESSIONS_PER_USER,
 )
-MOST_KEYS = 1
-"""The number of keys that one step of a revokeAll deletes, so that most of them take several steps."""
 
 
 def make_code(user: str, client_id: str) -> AuthorizationCode:
@@ -75,7 +73,7 @@ class ServiceUnderTest:
         self._consents = Consents(self._connection, LIFETIMES, consent_ms=round(1000 * model.CONSENT_SECONDS))
         self._keyring = Keyring((SECRET_KEY.encode(),))
         self._access_tokens = AccessTokens(self._connection)
-        self._revocations = Revocations(self._connection, max_keys=MOST_KEYS)
+        self._revocations = Revocations(self._connection, max_keys=1)  # so most take several steps
         self._registry = RegistryStore(self._connection)
         for user in USERS.values():
             self._run(self._registry.users.put(user))
@@ -109,13 +107,7 @@ class ServiceUnderTest:
         pipeline.execute()
 
     def set_lifetimes(self, client_id: str, lifetimes: model.Lifetimes) -> None:
-        self._clients[client_id] = Client(
-            client_id=client_id,
-            scope=SCOPE,
-            access_token_ttl=lifetimes.access,
-            refresh_token_ttl=lifetimes.refresh,
-            session_max_age=lifetimes.max_age,
-        )
+        self._clients[client_id] = Client(client_id=client_id, scope=SCOPE, **lifetimes._asdict())
 
     def start(self, number: int, access: int, user: str, client_id: str, sid: str, begun: float) -> bool:
         """Finish a login that began at that time. Returns False if a revocation overtook it."""
@@ -124,7 +116,7 @@ class ServiceUnderTest:
         lives_ms = self._run(
             self._families.start(
                 login_of(found, sid, begun_ms=self._began_ms + round(1000 * begun)),
-                client=self._client(client_id),
+                client=self._clients[client_id],
                 scope=SCOPE,
                 secret_used=False,
                 refresh_token=family,
@@ -170,16 +162,10 @@ class ServiceUnderTest:
         return self._run(self._consents.deny(self.consents[number][0], self.browser_names[browser]))
 
     def redeem(self, number: int, family: int, access: int, client_id: str) -> str:
-        name = self.code_names[number]
+        name, client = self.code_names[number], self._clients[client_id]
         refresh_token, token = make_first_refresh_token(name.shard), make_access_token(name.shard)
         outcome = self._run(
-            self._codes.redeem(
-                name,
-                client=self._client(client_id),
-                secret_used=False,
-                refresh_token=refresh_token,
-                access_token=token,
-            )
+            self._codes.redeem(name, client=client, secret_used=False, refresh_token=refresh_token, access_token=token)
         )
         self.family_names[family], self.access_names[access] = refresh_token, token
         return outcome if isinstance(outcome, str) else "redeemed"
@@ -190,7 +176,7 @@ class ServiceUnderTest:
         outcome = self._run(
             self._families.spend(
                 family._replace(generation=generation),
-                client=self._client(client_id),
+                client=self._clients[client_id],
                 secret_used=False,
                 wanted_scope="",
                 access_token=token,
@@ -312,9 +298,6 @@ class ServiceUnderTest:
 
     async def _fail(self, number: int) -> None:
         self._before(number)
-
-    def _client(self, client_id: str) -> Client:
-        return self._clients.get(client_id) or Client(client_id=client_id, scope=SCOPE)
 
     def _user(self, user: str) -> User:
         found = self._users[user]
