@@ -224,7 +224,7 @@ class Histories:
     @rule(seconds=[*short_pauses, *long_pauses])
     def wait(self, seconds: float) -> None:
         self.model.advance(seconds)
-        self.service.hold_time(self.model.now)
+        self.service.move_time(self.model.now)
 
     @rule(lambda self: self.model.families, choice=choices, is_over=booleans)
     def wait_for_an_end(self, choice: int, is_over: bool) -> None:
@@ -310,7 +310,7 @@ class Histories:
 
     def compare(self) -> None:
         """Compare all that there is. A tombstone may be there or not after a day, which is one of the pauses."""
-        self.service.hold_time(self.model.now)
+        self.service.move_time(self.model.now)
         self.check(self.model.live_access, self.service.live_access)
         self.check(self.model.heads, self.service.heads)
         self.check(set(self.model.browsers), self.service.browsers)

@@ -1,4 +1,4 @@
-"""The real store behind the model's vocabulary: numbers for names, one event loop, a clock held to whole seconds."""
+"""The real store behind the model's vocabulary: numbers for names, one event loop, a clock that jumps by ticks."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -55,7 +55,7 @@ def make_code(user: str, client_id: str) -> AuthorizationCode:
 class ServiceUnderTest:
     """`loop` runs in another thread, so that connections live on between two operations.
 
-    `hold_time` must come before each operation: it sets the scripts' clock and lets the keys age with it.
+    `move_time` must come before each operation: it sets the scripts' clock and lets the keys age with it.
     """
 
     def __init__(self, server: AnyRedis, loop: asyncio.AbstractEventLoop) -> None:
@@ -85,16 +85,20 @@ class ServiceUnderTest:
         self.browser_names: dict[int, RandomToken] = {}
         self.consents: dict[int, tuple[RandomToken, AuthorizationCode]] = {}
         self.immortal: list[str] = []
-        """Keys without an end that are not a user's record, as `hold_time` saw them."""
+        """Keys without an end that are not a user's record, as `move_time` saw them."""
 
     def close(self) -> None:
         self._run(self._connection.close())
         self._store.close()
 
-    def hold_time(self, seconds: float) -> None:
-        """The time by Redis is now this many seconds after the beginning, and every key aged accordingly."""
+    def move_time(self, seconds: float) -> None:
+        """Move the time by Redis to this many seconds after the beginning, and let every key age accordingly.
+
+        It is never set back. Otherwise a mark could be earlier than a record that was created before it.
+        """
         offset_ms = self._began_ms + round(1000 * seconds) - read_server_ms(self._store)
-        step_ms, self._offset_ms = offset_ms - self._offset_ms, offset_ms
+        step_ms = max(0, offset_ms - self._offset_ms)
+        self._offset_ms += step_ms
         keys = list(self._store.scan_iter(count=1000))
         pipeline = self._store.pipeline(transaction=False)
         for key in keys:
@@ -102,7 +106,7 @@ class ServiceUnderTest:
         left = dict(zip(keys, pipeline.execute(), strict=True))
         self.immortal = [key for key, left_ms in left.items() if left_ms == -1 and not key.startswith("user:")]
         for key, left_ms in left.items():
-            if left_ms >= 0:
+            if left_ms >= 0 and step_ms:
                 pipeline.pexpire(key, max(0, left_ms - step_ms))
         pipeline.execute()
 
