@@ -1,24 +1,41 @@
-"""The design's rules of sessions in plain Python: no Redis, no tokens, one clock in whole seconds.
+"""The design's rules of sessions in plain Python: no Redis, no tokens, one clock that moves by whole ticks.
 
-Lifetimes end fifty seconds before or after the pauses of the tests, so that the duration of a test decides nothing.
+Lifetimes end at least 20 seconds before or after a tick, so that the duration of a test decides nothing. Their last two
+digits differ, so that no two entries of an index end at the same time.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+TICK_SECONDS = 100
 BESIDE_SECONDS = 50
-ACCESS_SECONDS = 6_050
-REFRESH_SECONDS = 864_050
 CODE_SECONDS = 6_150
 REMEMBERED_SECONDS = CODE_SECONDS
 GRACE_SECONDS = 3_050
-MAX_AGE_SECONDS = 2_592_050
 CONSENT_SECONDS = 18_050
 REMEMBERED_END_SECONDS = 86_400
 SESSIONS_PER_USER = 2
-LOOK_AHEAD_SECONDS = 86_400
+MAX_LOOK_AHEAD_SECONDS = 86_400
 BROWSER_SECONDS = (12_050, 36_050, 900_050)
 NO_SID = "-"
 """In records of a login at an identity provider that gave no session id. Those of realm `main` have an empty text."""
+
+
+class Lifetimes(NamedTuple):
+    """The lifetimes that a client has at a time, in seconds."""
+
+    access_token_ttl: int
+    refresh_token_ttl: int
+    session_max_age: int
+
+
+LIFETIMES = Lifetimes(6_050, 864_050, 2_592_060)
+CHOICES_OF_LIFETIMES = (
+    LIFETIMES,
+    Lifetimes(650, 864_050, 9_075),
+    Lifetimes(700_070, 864_050, 2_592_060),
+    Lifetimes(200_020, 3_640, 400_030),
+)
 
 
 @dataclass
@@ -33,10 +50,20 @@ class Family:
     sid: str
     created: float
     expires: float
+    access_until: float = 0
     indexed: float = 0
     head: int = 1
     spent: dict[int, float] = field(default_factory=dict)
     access: dict[int, AccessToken] = field(default_factory=dict)
+
+    @property
+    def lives_until(self) -> float:
+        """The end of the family and of its last access token, which may be later if lifetimes were shortened."""
+        return max(self.expires, self.access_until)
+
+    @property
+    def ends(self) -> list[float]:
+        return [self.expires, self.lives_until, *(token.expires for token in self.access.values())]
 
 
 @dataclass
@@ -86,7 +113,8 @@ class Model:
     """Families, codes, access tokens, browser sessions and consents by numbers; what is not here is dead.
 
     `ended` is what is remembered of families for a day, and `over` the expired families that the index still names.
-    `marks` has the time of the latest revokeAll of a user, and of the latest end of each login at a provider.
+    `lifetimes` has those of each client. `marks` has the time of the latest revokeAll of a user, and of the latest end
+    of each login at a provider.
     """
 
     now: float = 0
@@ -97,12 +125,13 @@ class Model:
     ended: dict[int, Ended] = field(default_factory=dict)
     over: dict[int, Family] = field(default_factory=dict)
     marks: dict[tuple[str, str], float] = field(default_factory=dict)
+    lifetimes: dict[str, Lifetimes] = field(default_factory=dict)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
         for number, family in list(self.families.items()):
             family.access = {name: token for name, token in family.access.items() if token.expires > self.now}
-            if family.expires <= self.now:
+            if family.lives_until <= self.now:
                 self.over[number] = self.families.pop(number)
         self.over = {number: each for number, each in self.over.items() if each.indexed > self.now}
         for number, code in list(self.codes.items()):
@@ -158,7 +187,7 @@ class Model:
         return all(begun > self.marks.get((user, each), begun - 1) for each in ("", sid))
 
     def start(self, number: int, access: int, user: str, client_id: str, sid: str) -> None:
-        ends = self.now + min(REFRESH_SECONDS, MAX_AGE_SECONDS)
+        ends = self.now + min(self.lifetimes[client_id].refresh_token_ttl, self.lifetimes[client_id].session_max_age)
         self.families[number] = Family(user, client_id, sid, self.now, ends)
         self._add_access(self.families[number], access)
         named = {**self.families, **self.over}
@@ -187,6 +216,14 @@ class Model:
             return "unknown"
         if family.client_id != client_id:
             return "foreign"
+        if family.expires <= self.now:
+            return "unknown"
+        lifetimes = self.lifetimes[client_id]
+        latest = family.created + lifetimes.session_max_age
+        family.expires = min(family.expires, latest)
+        if family.expires <= self.now:
+            self._end(number, "too_old")
+            return "unknown"
         if generation < family.head:
             if self.now - family.spent[generation] >= GRACE_SECONDS:
                 self._end(number, "replayed", generation)
@@ -196,7 +233,7 @@ class Model:
         verdict = "rotated" if generation == family.head else "recovered"
         family.spent |= dict.fromkeys(range(family.head, generation + 1), self.now)
         family.head = generation + 1
-        family.expires = min(self.now + REFRESH_SECONDS, family.created + MAX_AGE_SECONDS)
+        family.expires = min(self.now + lifetimes.refresh_token_ttl, latest)
         self._add_access(family, access)
         return verdict
 
@@ -246,6 +283,10 @@ class Model:
         self.ended[number] = Ended(reason, family.head, self.now + REMEMBERED_END_SECONDS, presented)
 
     def _add_access(self, family: Family, access: int) -> None:
-        family.access[access] = AccessToken(min(self.now + ACCESS_SECONDS, family.expires))
-        if not family.expires <= family.indexed <= family.expires + LOOK_AHEAD_SECONDS:
-            family.indexed = family.expires + LOOK_AHEAD_SECONDS
+        lifetimes = self.lifetimes[family.client_id]
+        ends = min(self.now + lifetimes.access_token_ttl, family.expires)
+        family.access[access] = AccessToken(ends)
+        family.access_until = max(family.access_until, ends)
+        longest = family.lives_until + min(MAX_LOOK_AHEAD_SECONDS, lifetimes.refresh_token_ttl // 10)
+        if not family.lives_until <= family.indexed <= longest:
+            family.indexed = longest

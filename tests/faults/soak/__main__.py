@@ -22,6 +22,7 @@ from tests.faults.soak.clock import read_clock
 from tests.faults.soak.replicated import running_three_and_three, running_watched_servers
 from tests.faults.soak.run import Soak
 from tests.faults.soak.servers import Servers, running_single_server
+from tests.invariants.exploration import explore_for
 
 DONE, VIOLATED, WRONG_USAGE = 0, 1, 2
 GRACE_SECONDS: Final = 20
@@ -39,6 +40,8 @@ def main() -> int:
     options = parse_arguments()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
+    if options.model:
+        return DONE if explore_for(options.minutes, options.seed, tell) else VIOLATED
     promise = Promise(
         durability=options.durability.level,
         grace_seconds=GRACE_SECONDS,
@@ -67,6 +70,7 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10, help="how long, at least (10)")
+    parser.add_argument("--model", action="store_true", help="compare random histories of the scripts with the model")
     parser.add_argument("--topology", choices=TOPOLOGIES, default="single", help="what Redis is (single)")
     parser.add_argument(
         "--durability",
