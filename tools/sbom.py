@@ -18,7 +18,7 @@ from urllib.parse import quote
 from service import __version__
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PROJECT: Final = "token-service"
+PROJECT: Final = "opaque-token-service"
 _REQUIREMENT: Final = re.compile(r"([a-z0-9][a-z0-9-]*)==([^\s;\\]+)(?: ; ([^\\]+?))? \\")
 _HASH: Final = re.compile(r"    --hash=sha256:([0-9a-f]{64})(?: \\)?")
 _DEPENDENT: Final = re.compile(r"    #(?: via|  ) +([a-z0-9][a-z0-9-]*)(?: \(pyproject\.toml\))?")

@@ -43,7 +43,7 @@ def components(bill: Any) -> dict[str, Any]:
 def needs(bill: Any) -> dict[str, set[str]]:
     """Return the names of what each package, and the project, needs."""
     names = {component["bom-ref"]: component["name"] for component in bill["components"]}
-    names["token-service"] = "token-service"
+    names["opaque-token-service"] = "opaque-token-service"
     return {names[entry["ref"]]: {names[other] for other in entry["dependsOn"]} for entry in bill["dependencies"]}
 
 
@@ -69,9 +69,9 @@ def test_bill_of_materials_lists_project_and_requirements(bill: Any, needs: dict
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["embedded"]]
 
-    assert (component["name"], component["version"]) == ("token-service", __version__)
+    assert (component["name"], component["version"]) == ("opaque-token-service", __version__)
     assert "purl" not in component, "it is in no index"
-    assert needs["token-service"] == {canonicalize_name(Requirement(each).name) for each in wanted}
+    assert needs["opaque-token-service"] == {canonicalize_name(Requirement(each).name) for each in wanted}
 
 
 def test_sbom_is_reproducible_and_has_no_url(tmp_path: Path) -> None:
