@@ -16,14 +16,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from service import __version__
+from tests.packaging.locked import list_locked
 from tests.support.servers import CHECKOUT
 
 
 def write(folder: Path, seed: str = "0") -> str:
-    """Run the tool as a process without any installed package, and return what it writes."""
+    """Run the tool as a process of its own, and return what it writes."""
     file = folder / f"{seed}.json"
     environment = os.environ | {"PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": seed}
-    command = [sys.executable, "-S", "-P", "-m", "tools.sbom", str(file)]
+    command = [sys.executable, "-P", "-m", "tools.sbom", str(file)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return file.read_text()
@@ -62,6 +63,12 @@ def test_it_has_every_locked_package_with_its_hashes(components: dict[str, Any])
     assert {each["purl"] for each in components.values()} == {f"pkg:pypi/{name}@{locked[name]}" for name in locked}
     hashes = [each["content"] for component in components.values() for each in component["hashes"]]
     assert sorted(hashes) == sorted(re.findall(r"sha256:(\w+)", text))
+
+
+def test_each_package_of_this_machine_has_a_licence(components: dict[str, Any]) -> None:
+    assert {name for name in list_locked() if "licenses" not in components[name]} == set()
+    assert components["starlette"]["licenses"] == [{"expression": "BSD-3-Clause"}]
+    assert components["h11"]["licenses"] == [{"license": {"name": "MIT License"}}]
 
 
 def test_bill_of_materials_lists_project_and_requirements(bill: Any, needs: dict[str, set[str]]) -> None:
