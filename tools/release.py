@@ -117,4 +117,4 @@ if __name__ == "__main__":
         sys.stdout.write(release(ROOT, sys.argv[1]))
     except Refused as reason:
         sys.exit(f"scripts/release: {reason}")
-    sys.stdout.write(f"Two builds are equal. They are in build/release/{sys.argv[1]}. The owner tags the commit.\n")
+    sys.stdout.write("Two builds are equal. The files are in build/release. The owner tags the commit.\n")
