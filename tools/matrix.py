@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from secrets import token_urlsafe
 from tempfile import TemporaryDirectory
 from typing import Final
 
@@ -101,13 +102,19 @@ def serve_first_requests(python: Path, server: Path, folder: Path) -> str:
     folder.mkdir(parents=True)
     redis = start_redis(folder, binary=str(server))
     seed = ROOT / "examples" / "seed.yaml"
-    variables = {"REDIS_URL": redis.url, "TOKEN_SERVICE_SECRET_KEY": "m" * 32, "TOKEN_SERVICE_SEED_FILE": str(seed)}
+    variables = {
+        "REDIS_URL": redis.url,
+        "TOKEN_SERVICE_SECRET_KEY": token_urlsafe(),
+        "TOKEN_SERVICE_SEED_FILE": str(seed),
+    }
     try:
         with (
             running_service(folder, variables, python=str(python), cwd=folder) as service,
             httpx2.Client(base_url=f"{service.url}/oauth2/v1/") as http,
         ):
             statuses = list(request_all(http))
+    except (AssertionError, httpx2.HTTPError, KeyError, TimeoutError) as error:
+        return f"FAILED: {error}"
     finally:
         stop(redis.process)
     return "requests" if statuses == EXPECTED else f"FAILED: {statuses} instead of {EXPECTED}"
