@@ -149,8 +149,9 @@ def try_server(server: Path, pythons: dict[str, Path], tested: Collection[str], 
     shown = run(server, "--version") if server.is_file() else None
     match = re.match(r"(Redis|Valkey) server v=(\S+)", shown.stdout) if shown else None
     if match is None:
-        reason = shown.stderr.strip().rpartition(": ")[2] if shown else "has no wheel for this machine"
-        return [server.name if shown is None else str(server.relative_to(folder).parts[1]), *[f"not run: {reason}"] * 3]
+        name = next((part for part in server.parts if "==" in part), server.name)
+        reason = shown.stderr.strip() if shown else "no wheel for this machine"
+        return [name, *[f"not run: {reason}"] * len(PYTHONS)]
     cells = [f"{match[1]} {match[2]}"]
     for version in PYTHONS:
         if version not in pythons:
