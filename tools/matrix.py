@@ -150,7 +150,7 @@ def try_server(server: Path, pythons: dict[str, Path], tested: Collection[str], 
     match = re.match(r"(Redis|Valkey) server v=(\S+)", shown.stdout) if shown else None
     if match is None:
         name = next((part for part in server.parts if "==" in part), server.name)
-        reason = shown.stderr.strip() if shown else "no wheel for this machine"
+        reason = shown.stderr.strip().partition(": ")[2] if shown else "no wheel for this machine"
         return [name, *[f"not run: {reason}"] * len(PYTHONS)]
     cells = [f"{match[1]} {match[2]}"]
     for version in PYTHONS:
