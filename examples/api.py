@@ -2,7 +2,7 @@
 
     ./scripts/build-wheels
     python3 -m venv /tmp/api
-    /tmp/api/bin/pip install build/wheels/token_service_gateway-*.whl starlette uvicorn
+    /tmp/api/bin/pip install build/wheels/opaque_token_service_gateway-*.whl starlette uvicorn
     REDIS_URL=unix://$PWD/.data/store.sock /tmp/api/bin/uvicorn --app-dir examples --factory api:make_api --port 9100
 
 This is the embedded Redis server of ./scripts/serve. Otherwise, REDIS_URL is the same as for the service. `/` needs no

@@ -2,7 +2,7 @@
 
     ./scripts/build-wheels
     python3 -m venv /tmp/api
-    /tmp/api/bin/pip install "$(echo build/wheels/token_service_gateway-*.whl)[fastapi]" uvicorn websockets
+    /tmp/api/bin/pip install "$(echo build/wheels/opaque_token_service_gateway-*.whl)[fastapi]" uvicorn websockets
     REDIS_URL=unix://$PWD/.data/store.sock /tmp/api/bin/uvicorn --app-dir examples fastapi_api:app --port 9100
 
 `/` needs no token, `/me` and the WebSocket `/echo` any valid token. The others need a token with the role partner.

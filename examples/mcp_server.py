@@ -2,7 +2,7 @@
 
     ./scripts/build-wheels
     python3 -m venv /tmp/mcp
-    /tmp/mcp/bin/pip install build/wheels/token_service_gateway-*.whl "mcp>=2.3,<3"
+    /tmp/mcp/bin/pip install build/wheels/opaque_token_service_gateway-*.whl "mcp>=2.3,<3"
     REDIS_URL=unix://$PWD/.data/store.sock /tmp/mcp/bin/uvicorn --app-dir examples mcp_server:app --port 9100
 
 The SDK answers 401 to a request without a live token, and serves the metadata by which its clients find the service.

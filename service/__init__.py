@@ -58,4 +58,4 @@ Where the sections of the specification are kept:
     SPEC §9    the version in the path          routes.py
 """
 
-__version__ = "0.3.0.dev0"
+__version__ = "1.0.0rc1"

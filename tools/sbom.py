@@ -1,15 +1,18 @@
 """The software bill of materials: the packages of requirements.lock as CycloneDX 1.6. `./scripts/sbom` writes it.
 
-The same lock file always gives the same bytes, so the document has no time and no serial number.
+The same lock file always gives the same bytes, so the document has no time and no serial number. The licences are those
+in the metadata of the installed packages, so a package for another platform has none.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +21,7 @@ from urllib.parse import quote
 from service import __version__
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PROJECT: Final = "token-service"
+PROJECT: Final = "opaque-token-service"
 _REQUIREMENT: Final = re.compile(r"([a-z0-9][a-z0-9-]*)==([^\s;\\]+)(?: ; ([^\\]+?))? \\")
 _HASH: Final = re.compile(r"    --hash=sha256:([0-9a-f]{64})(?: \\)?")
 _DEPENDENT: Final = re.compile(r"    #(?: via|  ) +([a-z0-9][a-z0-9-]*)(?: \(pyproject\.toml\))?")
@@ -102,9 +105,22 @@ def _describe(package: Package, *, is_needed: bool) -> dict[str, Any]:
         "hashes": [{"alg": "SHA-256", "content": digest} for digest in sorted(package.hashes)],
         "purl": package.purl,
     }
+    if licences := list(_find_licences(package.name)):
+        component["licenses"] = licences
     if package.marker:
         component["properties"] = [{"name": f"{PROJECT}:environment_marker", "value": package.marker}]
     return component
+
+
+def _find_licences(name: str) -> Iterator[dict[str, Any]]:
+    """Yield the SPDX expression of an installed package, or else the names of its licences."""
+    with suppress(importlib.metadata.PackageNotFoundError):
+        metadata = importlib.metadata.metadata(name)
+        expressions = metadata.get_all("License-Expression", [])
+        yield from ({"expression": each} for each in expressions)
+        for classifier in [] if expressions else metadata.get_all("Classifier", []):
+            if classifier.startswith("License :: "):
+                yield {"license": {"name": classifier.rpartition(" :: ")[2]}}
 
 
 def _list_dependencies(by_name: Mapping[str, Package]) -> Iterator[dict[str, Any]]:

@@ -9,8 +9,8 @@
 `middleware` is a plain ASGI middleware, `fastapi_guard` is a dependency of FastAPI, and `testing` is a lookup for the
 tests of an API.
 
-APIs install this package as the distribution token-service-gateway, which distributions/gateway builds. There it is
-`token_service_gateway`.
+APIs install this package as the distribution opaque-token-service-gateway, which distributions/gateway builds. There
+it is `token_service_gateway`.
 """
 
 from ..protocol.bearer import AccessGrant

@@ -191,6 +191,6 @@ def _make_router(text: str) -> Router:
     if url.kind == "sentinel" and find_spec("redis") is None:
         raise ImportError(
             f"redis_url: {without_password(text)!r}: Sentinels need the package redis: "
-            "install token-service-gateway[sentinel]"
+            "install opaque-token-service-gateway[sentinel]"
         )
     return Router(ConnectionOptions(url, "lookups", probe_keys=PROBE_KEYS))

@@ -23,7 +23,10 @@ from tests.support.servers import RedisServer, knows_users, server_binary, stop
 
 ALLOWED = {"get", "time", "client|tracking", "client|caching", "cluster|slots", "cluster|info"}
 
-pytestmark = pytest.mark.clause("decided-gateway-user")
+pytestmark = [
+    pytest.mark.clause("decided-gateway-user"),
+    pytest.mark.skipif(not knows_users(server_binary()), reason="Redis 6.2 cannot load the files of all users"),
+]
 
 
 @pytest.fixture
@@ -55,7 +58,6 @@ async def test_gateway_redis_user_can_look_up_and_track(deployment: Deployment) 
 
 @pytest.mark.clause("decided-callers-hidden")
 @pytest.mark.single_server
-@pytest.mark.skipif(not knows_users(server_binary()), reason="Redis 6.2 cannot load the files of all users")
 @pytest.mark.parametrize(
     ("address", "networks"),
     [

@@ -132,5 +132,5 @@ def test_sentinels_without_redis_py_name_the_extra(api: FreshEnvironment, tmp_pa
     answer = run(api, program, cwd=tmp_path)
 
     assert answer.returncode == 1
-    assert answer.stderr.endswith("need the package redis: install token-service-gateway[sentinel]\n")
+    assert answer.stderr.endswith("need the package redis: install opaque-token-service-gateway[sentinel]\n")
     assert "the-password" not in answer.stderr.splitlines()[-1]

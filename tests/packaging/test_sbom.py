@@ -16,14 +16,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from service import __version__
+from tests.packaging.locked import list_locked
 from tests.support.servers import CHECKOUT
 
 
 def write(folder: Path, seed: str = "0") -> str:
-    """Run the tool as a process without any installed package, and return what it writes."""
+    """Run the tool as a process of its own, and return what it writes."""
     file = folder / f"{seed}.json"
     environment = os.environ | {"PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": seed}
-    command = [sys.executable, "-S", "-P", "-m", "tools.sbom", str(file)]
+    command = [sys.executable, "-P", "-m", "tools.sbom", str(file)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return file.read_text()
@@ -43,7 +44,7 @@ def components(bill: Any) -> dict[str, Any]:
 def needs(bill: Any) -> dict[str, set[str]]:
     """Return the names of what each package, and the project, needs."""
     names = {component["bom-ref"]: component["name"] for component in bill["components"]}
-    names["token-service"] = "token-service"
+    names["opaque-token-service"] = "opaque-token-service"
     return {names[entry["ref"]]: {names[other] for other in entry["dependsOn"]} for entry in bill["dependencies"]}
 
 
@@ -64,14 +65,20 @@ def test_it_has_every_locked_package_with_its_hashes(components: dict[str, Any])
     assert sorted(hashes) == sorted(re.findall(r"sha256:(\w+)", text))
 
 
+def test_each_package_of_this_machine_has_a_licence(components: dict[str, Any]) -> None:
+    assert {name for name in list_locked() if "licenses" not in components[name]} == set()
+    assert components["starlette"]["licenses"] == [{"expression": "BSD-3-Clause"}]
+    assert components["h11"]["licenses"] == [{"license": {"name": "MIT License"}}]
+
+
 def test_bill_of_materials_lists_project_and_requirements(bill: Any, needs: dict[str, set[str]]) -> None:
     component = bill["metadata"]["component"]
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["embedded"]]
 
-    assert (component["name"], component["version"]) == ("token-service", __version__)
+    assert (component["name"], component["version"]) == ("opaque-token-service", __version__)
     assert "purl" not in component, "it is in no index"
-    assert needs["token-service"] == {canonicalize_name(Requirement(each).name) for each in wanted}
+    assert needs["opaque-token-service"] == {canonicalize_name(Requirement(each).name) for each in wanted}
 
 
 def test_sbom_is_reproducible_and_has_no_url(tmp_path: Path) -> None:

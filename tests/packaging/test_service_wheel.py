@@ -49,7 +49,7 @@ def test_the_wheel_has_every_file_of_the_program_and_no_other(wheel: Path) -> No
 
 def test_the_wheel_has_the_version_of_the_package(wheel: Path) -> None:
     """The gateway library's wheel has it too; see test_gateway_wheel.py."""
-    assert wheel.name == f"token_service-{__version__}-py3-none-any.whl"
+    assert wheel.name == f"opaque_token_service-{__version__}-py3-none-any.whl"
 
 
 def test_the_installed_service_runs_with_the_example_seed(installed: FreshEnvironment, tmp_path: Path) -> None:
