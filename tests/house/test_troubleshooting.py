@@ -6,7 +6,7 @@ import re
 from tests.support.servers import CHECKOUT
 
 OF_REDIS = {"Connection refused", "OOM command not allowed when used memory > 'maxmemory'", "NOAUTH", "WRONGPASS"}
-ASSEMBLED = {"its userinfo has status 403"}
+ASSEMBLED = {"its userinfo returned status 403"}
 """Messages whose words are not in one text of the code."""
 
 

@@ -94,7 +94,7 @@ async def test_a_refusal_is_access_denied(assert_fault: AssertFault, fault: Faul
 
 @pytest.mark.clause("decided-external-realm-down")
 async def test_a_late_answer_is_an_outage(assert_fault: AssertFault, time_passes_while_waiting: None) -> None:
-    await assert_fault(Fault(answers(TOKEN, Hang()), "no answer within 5 s"))
+    await assert_fault(Fault(answers(TOKEN, Hang()), "no response within 5 s"))
 
 
 @pytest.mark.clause("decided-external-username")

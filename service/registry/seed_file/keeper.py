@@ -124,7 +124,7 @@ class SeedKeeper:
         else:
             for warning in outcome.warnings:
                 log.warning("the seed file %s: %s", file, warning)
-            log.info("the seed file %s is in force; entries added or updated: %d", file, outcome.changes)
+            log.info("the seed file %s is loaded; entries added or updated: %d", file, outcome.changes)
             self._trouble = ""
 
     def _note_progress(self, done: int, of: int) -> None:
