@@ -63,7 +63,7 @@ class AdminContext(Components):
         """End a session and record it. Returns False if it has already ended."""
         ended = await self.families.end(shard, digest, client_id=family.client_id, reason="console")
         if ended is not None:
-            self.record("token_revoked_by_console", client_id=family.client_id, **name_user(family), family=digest)
+            self.record("token_revoked_by_console", client_id=family.client_id, **name_user(family), session=digest)
         return ended is not None
 
     def record(self, event: str, **fields: Any) -> None:

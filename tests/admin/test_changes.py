@@ -186,7 +186,7 @@ class TestSessions:
         assert (is_live(store, phone["access_token"]), is_live(store, shop["access_token"])) == (False, True)
         assert "not found" in (await admin("session", "end", ids["phone-app"], "--yes")).aside
         event = (await admin("events", "--json")).lines[-1]
-        assert (event["event"], event["family"]) == ("token_revoked_by_console", ids["phone-app"])
+        assert (event["event"], event["session"]) == ("token_revoked_by_console", ids["phone-app"])
 
     async def test_session_id_may_look_like_an_option(self, admin: Admin) -> None:
         """An ID has letters of base64url, so one in 64 begins with a hyphen."""

@@ -328,7 +328,7 @@ async def test_a_rename_in_a_moving_slot_is_finished_by_a_repetition(
 
 
 def count_refusals() -> float:
-    return Scrape(metrics.render().decode()).sum("token_service_redis_moving_slot_refusals_total")
+    return Scrape(metrics.render().decode()).sum("token_service_redis_moving_slot_rejections_total")
 
 
 async def ask_doctor(cluster: Cluster) -> Any:

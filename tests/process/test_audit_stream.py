@@ -83,7 +83,7 @@ def record_replays(times: int) -> None:
             username="alice",
             realm="main",
             sub="alice's id",
-            family=f"{number}",
+            session=f"{number}",
         )
 
 

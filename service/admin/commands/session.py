@@ -1,4 +1,4 @@
-"""The commands `session list` and `session end`. A session is named by its id, as in security events (`family`)."""
+"""The commands `session list` and `session end`. A session is named by its id, as in security events (`session`)."""
 
 from __future__ import annotations
 

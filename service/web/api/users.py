@@ -105,7 +105,7 @@ class UsersEndpoint:
         client = (await self.authenticator.authenticate(request, {})).client
         check_user_management(client)
         if not await self.seed_keeper.is_in_force():
-            raise TemporarilyUnavailable("seed_not_in_force", retry_after_seconds=1)
+            raise TemporarilyUnavailable("seed_not_loaded", retry_after_seconds=1)
         return client
 
     def _make_editor(self, request: Request, client: Client) -> RegistryEditor:
