@@ -143,7 +143,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "checks_queue_full": _TOO_MANY_CHECKS,
     "provider_unavailable": _PROVIDER_AWAY,
     "provider_busy": _PROVIDER_AWAY,
-    "provider_throttled": "The provider rejected too many logins from this IP address or for this user; try again later.",
+    "provider_throttled": "The provider rejected too many logins from this IP address or user; try again later.",
     "seed_not_loaded": "Clients and users are still being loaded; try again shortly.",
     "secret_key_not_in_use": "This instance of the service cannot issue or accept tokens yet; try again shortly.",
     "record_changed": "The user or their sessions changed during this request; try again.",

@@ -54,8 +54,8 @@ PUBLIC = [
 def test_the_example_seed_starts_at_no_public_address(tmp_path: Path, public: dict[str, str], named: str) -> None:
     (line,) = mistakes({"TOKEN_SERVICE_DATA_DIR": str(tmp_path)} | public)
 
-    assert line.startswith(f"TOKEN_SERVICE_SEED_FILE: not set: expected your own seed file, because {named} is not ")
-    assert line.endswith(f", name {EXAMPLE_SEED})")
+    assert line.startswith(f"TOKEN_SERVICE_SEED_FILE: not set: expected your own seed file, because {named} is ")
+    assert line.endswith(f", set this to {EXAMPLE_SEED})")
 
 
 @pytest.mark.clause("decided-example-seed-not-public")

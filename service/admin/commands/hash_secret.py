@@ -23,7 +23,7 @@ async def hash_secret(output: Output, file: str | None) -> None:
     if not is_unicode_without_line_ends(secret) or len(secret) > MAX_PASSWORD_CHARACTERS:
         raise WrongInput(f"secret: expected one line of 1 to {MAX_PASSWORD_CHARACTERS} characters")
     if is_short_secret(secret):
-        output.warn([f"fewer than {MIN_SECRET_CHARACTERS} characters are too short for a client secret"])
+        output.warn([f"shorter than {MIN_SECRET_CHARACTERS} characters, which is too short for a client secret"])
     from service.crypto.password_hashing import hash_password  # the libraries of hashes delay the list of commands
 
     hashed = hash_password(secret)
