@@ -119,7 +119,7 @@ class Worker(Components):
                 if is_known:
                     metrics.note_live(nan, nan, nan, nan)
                 if isinstance(error, CountingForbidden):
-                    log.warning("this Redis user may not count sessions, so the metrics lack them: %s", error)
+                    log.warning("the Redis user may not count sessions, so session metrics are missing: %s", error)
                     return
             await asyncio.sleep(COUNT_SECONDS)
 

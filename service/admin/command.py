@@ -1,6 +1,6 @@
 """The decorator that makes a console command: its common options, its context and its exit status.
 
-Exit status 0: done. 1: refused, or not found. 2: wrong usage, or a bad file. 130: interrupted by Ctrl-C.
+Exit status 0: success. 1: rejected, or not found. 2: wrong usage, or an invalid file. 130: interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -31,6 +31,9 @@ log = logging.getLogger("service.admin")
 
 Work = Callable[..., Coroutine[Any, Any, None]]
 Result = TypeVar("Result")
+
+_JSON: Final = "Print JSON. Errors and warnings are printed as JSON too."
+_STATUSES: Final = "Exit status: 0 success, 1 failure, 2 wrong input, 130 Ctrl-C."
 
 
 class Console(click.Group):
@@ -68,12 +71,12 @@ class Console(click.Group):
 @click.group(cls=Console, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="token-service %(version)s")
 def console() -> None:
-    """Manage the token service: clients, users, sessions, and the state of the store.
+    """Manage the token service: its clients, users and sessions, and the state of Redis.
 
-    The console works on the store of REDIS_URL, with the same settings as the service. Without REDIS_URL it works on
-    the embedded store, which must be running.
+    All commands use the Redis of REDIS_URL, with the same settings as the service. Without REDIS_URL, they use the
+    embedded store, which must be running.
 
-    Exit status 0: done. 1: refused, or not found. 2: wrong usage, or a bad file. 130: interrupted by Ctrl-C.
+    Exit status 0: success. 1: rejected, or not found. 2: wrong usage, or an invalid file. 130: interrupted by Ctrl-C.
     """
     if os.environ.get("NO_COLOR") or is_dumb_terminal():
         click.get_current_context().color = False
@@ -93,46 +96,45 @@ def explain(problem: Exception) -> click.ClickException:
         case BadSettings():
             return WrongInput("\n".join(problem.mistakes))
         case BadSeed():
-            return WrongInput("\n".join((f"mistakes in {problem.file}:", *problem.mistakes)))
+            return WrongInput("\n".join((f"errors in {problem.file}:", *problem.mistakes)))
         case UnicodeEncodeError():
-            return WrongInput("expected arguments in UTF-8")
+            return WrongInput("the arguments must be UTF-8")
         case ChangeRefused():
             return CommandRefused(str(problem))
         case StoreUnavailable():
-            return CommandRefused(f"the store does not answer or cannot serve: {problem}")
+            return CommandRefused(f"Redis is unavailable or cannot serve requests: {problem}")
     log.debug("unforeseen", exc_info=problem)
     return CommandRefused(f"unexpected error ({type(problem).__name__}): {problem}; LOG_LEVEL=debug shows more")
 
 
 def command(
-    group: click.Group, name: str, *, examples: Sequence[str], needs_store: bool = True, **settings: Any
+    group: click.Group, name: str, *, examples: Sequence[str], needs_store: bool = True, asks: bool = False, **more: Any
 ) -> Callable[[Work], click.Command]:
-    """Return a decorator that adds a coroutine to a group as a command with the options --json and --yes.
+    """Return a decorator that adds a coroutine to a group as a command with the option --json, and --yes if it asks.
 
     The coroutine is called with the context, the output and its own parameters. Without `needs_store` there is no
     context. A caller of the console may pass another function than `open_context` as the object of click's context. The
-    help ends with the examples, which are the words after the name of the console. `settings` are further ones of
-    click's command.
+    help ends with the examples, which are the words after the name of the console. `more` are settings of click's
+    command.
     """
     # click does not join the lines of a paragraph that begins with this character.
-    epilog = "\b\nExamples:\n" + "\n".join(f"  ./scripts/admin {example}" for example in examples)
+    epilog = f"{_STATUSES}\n\n\b\nExamples:\n" + "\n".join(f"  ./scripts/admin {example}" for example in examples)
 
     def decorate(work: Work) -> click.Command:
-        @group.command(name, epilog=epilog, **settings)
+        @group.command(name, epilog=epilog, **more)
         @functools.wraps(work)
-        def run(as_json: bool, yes: bool, **parameters: Any) -> None:
+        def run(as_json: bool, yes: bool = False, **parameters: Any) -> None:
             output = Output(as_json=as_json, always_yes=yes)
             asyncio.run(_run_in_context(work, output, parameters) if needs_store else work(output, **parameters))
 
-        run.params += (
-            click.Option(
-                ["--json", "as_json"], is_flag=True, help="Print JSON, for programs. Errors are JSON as well."
-            ),
-            click.Option(["--yes"], is_flag=True, help="Confirm without being asked."),
-        )
+        run.params.append(click.Option(["--json", "as_json"], is_flag=True, help=_JSON))
+        run.params += [click.Option(["--yes"], is_flag=True, help="Skip the confirmation prompt.")] if asks else []
         return run
 
     return decorate
+
+
+asking_command = functools.partial(command, asks=True)
 
 
 async def _run_in_context(work: Work, output: Output, parameters: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ class AdminContext(Components):
 
     async def check_realm(self, realm: str) -> None:
         if realm != MAIN_REALM and await self.registry.realms.find(realm) is None:
-            raise CommandRefused(f"there is no realm {realm}")
+            raise CommandRefused(f"realm {realm} not found")
 
     async def identify_user(self, realm: str, username: str) -> UserIdentity:
         """Return the identity of a user name as typed, by the rule of the realm."""
@@ -56,14 +56,14 @@ class AdminContext(Components):
         identity = await self.identify_user(realm, username)
         user = await self.registry.users.find(identity)
         if realm == MAIN_REALM and user is None:
-            raise CommandRefused(f"there is no user {username} in realm {realm}")
+            raise CommandRefused(f"user {username} not found in realm {realm}")
         return user or User(realm=realm, username=identity.username)
 
     async def end_session(self, shard: str, digest: str, family: FamilyRecord) -> bool:
         """End a session and record it. Returns False if it has already ended."""
         ended = await self.families.end(shard, digest, client_id=family.client_id, reason="console")
         if ended is not None:
-            self.record("token_revoked_by_console", client_id=family.client_id, **name_user(family), family=digest)
+            self.record("token_revoked_by_console", client_id=family.client_id, **name_user(family), session=digest)
         return ended is not None
 
     def record(self, event: str, **fields: Any) -> None:
@@ -86,7 +86,7 @@ def open_context() -> AdminContext:
     store = make_redis_url(settings)
     if not settings.secret_keys or (store.path is not None and not Path(store.path).exists()):
         raise CommandRefused(
-            f"no store runs at {store.path or settings.data_dir}: start the service first, or set REDIS_URL"
+            f"no embedded store is running in {store.path or settings.data_dir}: start the service, or set REDIS_URL"
         )
     return AdminContext(settings)
 

@@ -29,7 +29,7 @@ def read_secret(prompt: str, file: str | None, *, what: str = "secret", twice: b
     except UnicodeError:
         raise WrongInput(f"{place}: expected text in UTF-8") from None
     if len(lines) != 1 or not lines[0]:
-        raise WrongInput(f"{place}: expected one line with the {what}")
+        raise WrongInput(f"{place}: expected the {what} on a single line")
     return lines[0]
 
 
@@ -39,7 +39,7 @@ def parse_time_ms(text: str) -> int:
     Raises ValueError with what was expected. A year before 2000 counts as a typing error. The store would take a time
     before 1970 for no time at all.
     """
-    expected = "a time by ISO 8601 such as 2026-11-21T08:30:00Z"
+    expected = "an ISO 8601 time such as 2026-11-21T08:30:00Z"
     try:
         time = datetime.fromisoformat(text.strip())
         aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
@@ -61,4 +61,4 @@ def read_since_ms(text: str) -> int:
     try:
         return parse_time_ms(text)
     except ValueError as expected:
-        raise ValueError(f"{expected}, or a span such as 90m or 24h") from None
+        raise ValueError(f"{expected}, or a duration such as 90m or 24h") from None

@@ -16,17 +16,17 @@ from service.registry.seed_file.entries import ClientEntry, UserEntry
 Record = TypeVar("Record", Client, User)
 
 
-def list_option(option: str, name: str, text: str = "", choices: Sequence[str] = ()) -> click.Option:
+def list_option(option: str, name: str, text: str, choices: Sequence[str] = ()) -> click.Option:
     """Return an option that may be repeated. Without choices it takes any text."""
     choice = click.Choice(choices) if choices else None
-    return click.Option([option, name], multiple=True, help=f"{text} May be repeated.".strip(), type=choice)
+    return click.Option([option, name], multiple=True, help=f"{text} May be repeated.", type=choice)
 
 
 def part_options(option: str, name: str, choices: Sequence[str] = ()) -> tuple[click.Option, click.Option]:
     """Return the options that add items to the field of this name, and remove some."""
     return (
-        list_option(f"--add-{option}", f"add_{name}", choices=choices),
-        list_option(f"--remove-{option}", f"remove_{name}", choices=choices),
+        list_option(f"--add-{option}", f"add_{name}", "Add a value.", choices),
+        list_option(f"--remove-{option}", f"remove_{name}", "Remove a value.", choices),
     )
 
 
@@ -55,7 +55,7 @@ def _change_items(items: Sequence[str], added: Sequence[str], removed: Sequence[
     """Return the items with additions at the end."""
     for item in removed:
         if item not in items:
-            raise WrongInput(f"{item}: cannot be removed, because it is not listed")
+            raise WrongInput(f"{item} is not in the list")
     return tuple(item for item in dict.fromkeys((*items, *added)) if item not in removed)
 
 

@@ -32,7 +32,7 @@ Advance = Callable[..., None]
 NOTE_SECONDS: Final = 5
 """The interval of the notes about progress if stderr is not a terminal."""
 
-_UNANSWERED: Final = "no answer to the question; nothing was changed. Add --yes to confirm without being asked"
+_UNANSWERED: Final = "nothing was changed, because this needs confirmation. Use --yes to skip the prompt"
 _BACK_AND_CLEAR: Final = "\r\x1b[K"
 
 

@@ -74,7 +74,7 @@ def parse_address(text: str) -> HostPort:
 
 
 def parse_folder(text: str) -> Path:
-    return _parse_path(text, lambda path: path.is_dir() or not path.exists(), "a folder that can be reached")
+    return _parse_path(text, lambda path: path.is_dir() or not path.exists(), "a folder that can be accessed")
 
 
 def parse_file(text: str) -> Path:
@@ -106,7 +106,7 @@ def parse_link(text: str) -> str:
 def parse_duration_ms(text: str) -> int:
     milliseconds = parse_duration_or_zero_ms(text)
     if milliseconds < 1:
-        raise ValueError("a time that is longer than 0")
+        raise ValueError("a duration greater than 0")
     return milliseconds
 
 
@@ -183,8 +183,8 @@ def parse_secret_keys(text: str) -> tuple[bytes, ...]:
     for position, key in enumerate(keys, start=1):
         if len(key) < SECRET_KEY_BYTES or not _has_distinct_bytes(key):
             raise ValueError(
-                f"{SECRET_KEY_BYTES} bytes or more in each key, {SECRET_KEY_DISTINCT_BYTES} of them distinct "
-                f"(key {position} of {len(keys)} is weaker)"
+                f"each key to have at least {SECRET_KEY_BYTES} bytes, {SECRET_KEY_DISTINCT_BYTES} of them different "
+                f"(key {position} of {len(keys)} has fewer)"
             )
     return keys
 

@@ -47,12 +47,12 @@ class Reading:
         file = self.environment.get(setting.file_variable) if setting.secret else None
         try:
             if text and file:
-                raise ValueError(f"only one of {setting.variable} and this")
+                raise ValueError(f"either {setting.variable} or this, not both")
             if text or file:
                 return setting.parse(read_secret_file(file) if file else text)
         except ValueError as expected:
             user, _, rest = text.rpartition("@")
-            shown = "a value that is not shown" if setting.secret else repr(f"…@{rest}" if user else text)
+            shown = "(hidden)" if setting.secret else repr(f"…@{rest}" if user else text)
             source = (setting.file_variable, repr(file)) if file else (setting.variable, shown)
             self.mistake(*source, str(expected))
         default = setting.default(self) if callable(setting.default) else setting.default
@@ -69,7 +69,7 @@ def read_secret_file(name: str) -> str:
     except (OSError, UnicodeDecodeError):
         raise ValueError("a readable file in UTF-8") from None
     if not text or len(content) > MAX_SECRET_FILE_BYTES:
-        raise ValueError("a file that is not empty and has at most 64 KiB")
+        raise ValueError("a non-empty file of at most 64 KiB")
     return text
 
 

@@ -166,7 +166,7 @@ def _read_secret_keys(read: Reading, setting: Setting) -> tuple[bytes, ...]:
     if not (read.environment.get(setting.variable) or read.environment.get(setting.file_variable)):
         kept = read.values["data_dir"] / "secret_key"
         if not read.uses_embedded_store:
-            needed = f"{parsers.SECRET_KEY_BYTES} bytes or more, as REDIS_URL is set"
+            needed = f"{parsers.SECRET_KEY_BYTES} bytes or more, because REDIS_URL is set"
             read.mistake(setting.variable, "not set", f"{needed}. Make a key: head -c 48 /dev/urandom | base64")
         if not read.uses_embedded_store or not os.path.lexists(kept):
             return ()
@@ -180,10 +180,8 @@ def _check_example_seed(read: Reading, public: str | None, handed_socket: int | 
     if public is None and handed_socket is not None:
         public = f"the socket of --fd {handed_socket}"
     if read.uses_embedded_store and public and not read.environment.get(variable):
-        expected = f"a seed file of your own, since {public} is not this machine alone"
-        read.mistake(
-            variable, "not set", f"{expected} (to use the example's public passwords there, name {EXAMPLE_SEED})"
-        )
+        expected = f"your own seed file, because {public} is reachable from other machines"
+        read.mistake(variable, "not set", f"{expected} (to use the example seed anyway, set this to {EXAMPLE_SEED})")
 
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:

@@ -74,10 +74,10 @@ class EmbeddedStore:
         while not self._answers():
             if process.poll() is not None:
                 ends = self._log_file.read_text("utf-8", errors="replace").strip().rpartition("\n")[2] or "(nothing)"
-                cure = "If a later server wrote the data, set REDIS_URL to such a server, or move the data away"
-                raise StoreFailed(f"the embedded store did not start; {self._log_file} ends: {ends}. {cure}")
+                cure = "If a newer server version wrote the data, set REDIS_URL to such a server or move the data away"
+                raise StoreFailed(f"the embedded store failed to start; last line of {self._log_file}: {ends}. {cure}")
             if time.monotonic() >= deadline:
-                raise StoreFailed(f"the embedded store does not answer; see {self._log_file}")
+                raise StoreFailed(f"the embedded store does not respond; see {self._log_file}")
             time.sleep(_POLL_SECONDS)
         threading.Thread(target=self._report_death, args=(process,), daemon=True).start()
 
@@ -145,7 +145,7 @@ class EmbeddedStore:
         """Wait for the end of the server, and log what to do if it was not stopped."""
         status = process.wait()
         if not self._is_stopping:
-            log.error("the embedded store died; restart the service", status=status, log_file=str(self._log_file))
+            log.error("the embedded store exited; restart the service", status=status, log_file=str(self._log_file))
 
     def _hold_store_lock(self) -> int:
         """Take the lock that the server inherits. Raises FolderRefused after STOPPING_SECONDS.
@@ -155,6 +155,6 @@ class EmbeddedStore:
         deadline = time.monotonic() + STOPPING_SECONDS
         while (lock := hold_lock(self.data_dir / "store.lock")) is None:
             if time.monotonic() >= deadline:
-                raise FolderRefused(f"the store of an earlier run is still running in {self.data_dir}")
+                raise FolderRefused(f"another embedded store is still running in {self.data_dir}")
             time.sleep(_POLL_SECONDS)
         return lock

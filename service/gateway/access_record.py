@@ -26,17 +26,17 @@ def parse_grant(record: bytes) -> AccessGrant:
     Raises StoreUnavailable for a record of another version or form, which this code cannot judge.
     """
     if not isinstance(record, bytes):  # the server that answered is not Redis
-        raise StoreUnavailable("an access token's record is not text")
+        raise StoreUnavailable("the record of an access token is not text")
     try:
         version, *lines = record.decode().split("\n")
         if version != VERSION:
             raise StoreUnavailable(
-                f"an access token's record has version {version[:20]!r}; this library knows version {VERSION}"
+                f"the record of an access token has version {version[:20]!r}; this library reads version {VERSION}"
             )
         issued_ms, expires_ms, family_digest, client_id, subject, username, scope = lines[:7]
         return AccessGrant(int(issued_ms), int(expires_ms), family_digest, client_id, subject, username, scope)
     except ValueError:
-        raise StoreUnavailable(f"an access token's record does not have the form of version {VERSION}") from None
+        raise StoreUnavailable(f"the record of an access token does not have the format of version {VERSION}") from None
 
 
 ACCESS_KIND: Final = "access"

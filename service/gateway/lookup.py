@@ -144,10 +144,10 @@ class BearerLookup:
         return self._router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
 
     async def _ask_for(self, watch: Watch) -> None:
-        """Read the key of a watch. Raises StoreUnavailable at once if there is no connection."""
+        """Read the key of a watch. Raises StoreUnavailable at once if not connected to Redis."""
         asked_at = read_clock()
         if self._router.topology.find_connected(watch.key, is_read=True) is None:
-            raise StoreUnavailable("there is no connection")
+            raise StoreUnavailable("not connected to Redis")
 
         def note(source: ManagedConnection | None, record: bytes | None) -> None:
             if record is None:

@@ -33,18 +33,18 @@ class OutageLog:
     def report_recovery(self) -> None:
         """Log the end of an outage once, and not within a second after the last line about the outage."""
         if self._is_reported and self._clock() >= self._quiet_until:
-            self._log.warning("over: %s (requests refused since the last report: %d)", self._what, self._suppressed)
+            self._log.warning("resolved: %s (requests rejected since last report: %d)", self._what, self._suppressed)
             self._is_reported, self._suppressed = False, 0
 
     def log_error(self, error: Exception) -> None:
         self.count()
         now = self._clock()
         if now >= self._quiet_until:
-            self._log.error("%s: %s (requests refused since the last report: %d)", self._what, error, self._suppressed)
+            self._log.error("%s: %s (requests rejected since the last report: %d)", self._what, error, self._suppressed)
             self._is_reported, self._quiet_until, self._suppressed = True, now + QUIET_SECONDS, 0
 
 
-_report = OutageLog(logging.getLogger(__package__), "the store is not available")
+_report = OutageLog(logging.getLogger(__package__), "Redis is unavailable")
 
 
 def report_outage(error: Exception) -> TemporarilyUnavailable:

@@ -17,7 +17,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 POLICY_VIOLATION: Final = 1008
-GONE: Final = "the access token is no longer live"
+GONE: Final = "the access token is no longer valid"
 UNBUFFERED: Final = (b"x-accel-buffering", b"no")
 """The header by which nginx passes on each event at once. It would otherwise collect them, and send them together."""
 

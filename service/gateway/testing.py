@@ -46,7 +46,7 @@ class FakeLookup(BearerLookup):
 
     async def lookup(self, token: str) -> AccessGrant | None:
         if not self.is_available:
-            raise StoreUnavailable("the test has made the store unavailable")
+            raise StoreUnavailable("the test has made Redis unavailable")
         return self.grants.get(token)
 
     def watch(self, token: str) -> asyncio.Future[Reason]:

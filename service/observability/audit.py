@@ -1,7 +1,7 @@
 """Security events under stable names. Each is in a structured log line; rare ones also go to the stream in Redis.
 
 No field ever holds a token, code, secret, password or hash. A typed name is recorded only if it is known to be a name,
-since people type passwords into the wrong field. `family` is the digest under which Redis stores a session.
+since people type passwords into the wrong field. `session` is the digest under which Redis stores a session.
 
 Clauses: SPEC §6, RFC 6819 §5.1.3
 """

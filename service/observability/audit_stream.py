@@ -74,7 +74,7 @@ class AuditStream:
         if self._sending is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._sending, LAST_SECONDS)
-        self._lose(sum(len(buffer.drain()) for buffer in self._buffers.values()), "the worker ended")
+        self._lose(sum(len(buffer.drain()) for buffer in self._buffers.values()), "the worker exited")
 
     async def flush(self) -> None:
         """Write all waiting events in one round trip.
@@ -88,7 +88,7 @@ class AuditStream:
             batches[0].append(make_event("events_lost", count=lost))
         if not any(batches):
             return
-        failure: str | None = "the worker ended"
+        failure: str | None = "the worker exited"
         try:
             await self._append(*batches)
             failure = None

@@ -38,7 +38,7 @@ _WAIT_SECONDS: Final = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
 CACHES: Final = ("bearers", "clients", "origins", "realms", "users")
 MAX_CLIENT_LABELS: Final = 1_000
 OTHER_CLIENTS: Final = "other"
-_THROTTLED: Final = frozenset({"client_throttled", "login_throttled", "pages_throttled", "provider_spared"})
+_THROTTLED: Final = frozenset({"client_throttled", "login_throttled", "pages_throttled", "provider_throttled"})
 
 
 log = logging.getLogger("service.metrics")
@@ -119,11 +119,11 @@ class Metrics:
 
         # Requests.
         labels = ("endpoint", "grant", "outcome")
-        self.requests = counter("requests", "Requests, with grant none where it is unknown.", labels)
+        self.requests = counter("requests", "Requests by endpoint, grant type and outcome.", labels)
         self.durations = histogram(
-            "request_duration_seconds", "Time to the end of the response.", ("endpoint",), buckets=_REQUEST_SECONDS
+            "request_duration_seconds", "Time until the response ends.", ("endpoint",), buckets=_REQUEST_SECONDS
         )
-        self.refusals = counter("refusals", "Refused requests by fixed reason.", ("endpoint", "reason"))
+        self.refusals = counter("rejections", "Rejected requests by reason.", ("endpoint", "reason"))
         self.build = gauge("build_info", "Always 1.", ("version",), multiprocess_mode="livemax")
         self.build.labels(__version__).set(1)
         self.request_tally = CounterBuffer(self.requests)
@@ -132,46 +132,46 @@ class Metrics:
         # Requests of registered clients.
         labelled = set[str]()
         self.client_tokens = counter("client_tokens_issued", "Token responses by client.", ("client_id", "grant"))
-        self.client_refusals = counter("client_refusals", "Refused requests by client.", ("client_id", "outcome"))
+        self.client_refusals = counter("client_rejections", "Rejected requests by client.", ("client_id", "outcome"))
         self.client_token_tally = CounterBuffer(self.client_tokens, labelled)
         self.client_refusal_tally = CounterBuffer(self.client_refusals, labelled)
 
         # Calls of Redis.
         self.redis_durations = histogram(
-            "redis_call_duration_seconds", "Duration of answered Redis calls.", ("call",), buckets=_REDIS_SECONDS
+            "redis_call_duration_seconds", "Duration of successful Redis calls.", ("call",), buckets=_REDIS_SECONDS
         )
         self.redis_failures = counter("redis_failures", "Redis calls that failed.", ("call",))
         self.moving_slots = counter(
-            "redis_moving_slot_refusals", "Attempts that a Redis Cluster refused because a slot is moving."
+            "redis_moving_slot_rejections", "Attempts that a Redis Cluster rejected because a slot is moving."
         )
         self.redis_spans = HistogramBuffer(self.redis_durations, _REDIS_SECONDS)
 
         # Sessions and events.
-        self.refreshes = counter("refresh_tokens_presented", "Refresh tokens presented.", ("verdict",))
-        self.code_replays = counter("code_replays", "Authorization codes that were exchanged again.")
-        self.events_lost = counter("events_lost", "Security events that are not in the stream in Redis.")
+        self.refreshes = counter("refresh_tokens_presented", "Refresh tokens presented, by verdict.", ("verdict",))
+        self.code_replays = counter("code_replays", "Authorization codes presented a second time.")
+        self.events_lost = counter("events_lost", "Security events missing in Redis.")
         self.live = gauge(
-            "live_objects",
+            "stored_objects",
             "Estimate of the sessions and access tokens in Redis.",
             ("kind",),
             multiprocess_mode="livemostrecent",
         )
-        self.memory = gauge("redis_memory_bytes", "Memory that Redis uses.", multiprocess_mode="livemostrecent")
-        self.memory_limit = gauge("redis_memory_limit_bytes", "Its limit, 0: none.", multiprocess_mode="livemostrecent")
+        self.memory = gauge("redis_memory_bytes", "Memory used by Redis.", multiprocess_mode="livemostrecent")
+        self.memory_limit = gauge("redis_memory_limit_bytes", "0 if unlimited.", multiprocess_mode="livemostrecent")
         for rare in ("repeated", "replayed", "recovered"):
             self.refreshes.labels(rare)  # shown from 0 on, or Prometheus would see no rise at the first count
         self.refresh_tally = CounterBuffer(self.refreshes)
 
         # Slow hashes.
-        self.checks = gauge("hashing_checks", "Slow hashes that wait or run.", ("pool",), multiprocess_mode="livesum")
+        self.checks = gauge("hashing_checks", "Hashes waiting or running.", ("pool",), multiprocess_mode="livesum")
         self.waits = histogram(
-            "hashing_wait_seconds", "Time that a slow hash waited for a thread.", ("pool",), buckets=_WAIT_SECONDS
+            "hashing_wait_seconds", "Time a hash waited for a thread.", ("pool",), buckets=_WAIT_SECONDS
         )
-        self.full_queues = counter("hashing_refusals", "Slow hashes refused after a long wait.", ("pool",))
+        self.full_queues = counter("hashing_rejections", "Hashes rejected after a long wait.", ("pool",))
 
         # Caches.
         self.lookups = counter("cache_lookups", "Lookups in a worker's caches.", ("cache",))
-        self.misses = counter("cache_misses", "Cache lookups that Redis answered.", ("cache",))
+        self.misses = counter("cache_misses", "Cache lookups that had to query Redis.", ("cache",))
         self.lookup_tally = CounterBuffer(self.lookups)
         self.miss_tally = CounterBuffer(self.misses)
         for cache in CACHES:
@@ -224,7 +224,7 @@ def judge_outcome(status: int, reason: str | None) -> str:
         return "throttled"
     if status >= 500:
         return "unavailable" if status == 503 else "failed"
-    return "ok" if reason is None and status < 400 else "refused"
+    return "ok" if reason is None and status < 400 else "rejected"
 
 
 def count_redis_call(call: str, seconds: float, failed: bool) -> None:

@@ -141,7 +141,7 @@ def parse_json(text: bytes, form: Any = Any) -> Any:
 
 def _check_members(members: Sequence[tuple[str, Any]]) -> None:
     if len({name for name, _ in members}) < len(members):
-        raise ValueError("a member appears twice in its object")
+        raise ValueError("a field appears twice in its object")
 
 
 def check_query(query: bytes, known: Collection[str]) -> None:

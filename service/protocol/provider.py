@@ -127,11 +127,11 @@ def list_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[s
     """
     if username_claim not in (*_LASTING_CLAIMS, EMAIL_CLAIM):
         yield (
-            f"username_claim {username_claim}: if the identity provider gives this name to another person, that person "
-            "becomes the same user here; use sub"
+            f"username_claim {username_claim} is not permanent: if the provider reassigns a name, its new owner gets "
+            "the old user's account here. Use sub"
         )
     if trust_email:
-        yield "trust_email: whoever enters another person's address at the identity provider becomes that user here"
+        yield "trust_email: anyone who enters someone else's address at the provider is logged in as that user here"
 
 
 def list_metadata_addresses(issuer: str, *, openid: bool) -> tuple[str, str]:

@@ -46,7 +46,7 @@ class ProviderError(Exception):
     """A well-formed error response of the identity provider. `error` is its code, if it has the form of a code."""
 
     def __init__(self, error: str) -> None:
-        super().__init__(f"it answers with the error {error}")
+        super().__init__(f"it returned the error {error}")
         self.error = error
 
 
@@ -103,7 +103,7 @@ def parse_metadata(body: bytes, issuer: str) -> ProviderEndpoints:
     metadata = parse_json(body, ProviderEndpoints, "its metadata")
     if metadata.issuer != issuer:
         raise InvalidProviderResponse(
-            f"its metadata is for the issuer {metadata.issuer[:200]!r}; the seed file says {issuer!r}"
+            f"its metadata is for the issuer {metadata.issuer[:200]!r}; the seed file has {issuer!r}"
         )
     for name in ("authorization_endpoint", "token_endpoint", "introspection_endpoint", "userinfo_endpoint", "jwks_uri"):
         address = getattr(metadata, name)
@@ -133,7 +133,7 @@ def get_endpoints(provider: IdentityProvider, metadata: ProviderEndpoints | None
         jwks_uri=sources.jwks_uri,
     )
     if not (server.authorization_endpoint and server.token_endpoint):
-        raise InvalidProviderResponse("its metadata names no authorization_endpoint or no token_endpoint")
+        raise InvalidProviderResponse("its metadata lacks authorization_endpoint or token_endpoint")
     if not (server.can_check_id_tokens or server.has_other_source):
         raise InvalidProviderResponse("its metadata has no endpoint that identifies the user")
     return server
@@ -158,7 +158,7 @@ def read_callback(query: Query, server: ProviderEndpoints) -> str:
     if error == "access_denied" and code is None:
         raise AccessDenied("provider_denied")
     if error is not None:
-        raise InvalidProviderResponse(f"it redirects with the error {_name_error(error)}")
+        raise InvalidProviderResponse(f"it redirected with the error {_name_error(error)}")
     if code is None or not is_vschar(code):
         raise InvalidProviderResponse("its redirect carries neither a code nor an error")
     return code
@@ -176,7 +176,7 @@ def parse_token_response(status: int, body: bytes) -> ProviderTokens:
         raise ProviderError("too_many_requests")
     if 400 <= status < 500:
         try:
-            refusal = parse_json(body, _ErrorAnswer, f"its answer with status {status}")
+            refusal = parse_json(body, _ErrorAnswer, f"its response with status {status}")
         except InvalidProviderResponse as odd:
             raise InvalidLoginResponse(str(odd)) from None
         raise ProviderError(_name_error(refusal.error))
@@ -198,7 +198,7 @@ def check_active(claims: Claims) -> None:
     Clauses: RFC 7662 §2.2
     """
     if claims.get("active") is not True:
-        raise InvalidProviderResponse("its introspection says that its own new token is not active")
+        raise InvalidProviderResponse("its introspection endpoint reports the new token as inactive")
 
 
 def check_ok(status: int, what: str) -> None:
@@ -207,14 +207,14 @@ def check_ok(status: int, what: str) -> None:
     A redirect in particular is refused, because following it would carry secrets to another address.
     """
     if status != HTTPStatus.OK:
-        raise InvalidProviderResponse(f"{what} has status {status}")
+        raise InvalidProviderResponse(f"{what} returned status {status}")
 
 
 def parse_json(body: bytes, form: type[Record], what: str) -> Record:
     try:
         return msgspec.json.decode(body, type=form)
     except (ValueError, RecursionError):
-        raise InvalidProviderResponse(f"{what} is not JSON of the expected form") from None
+        raise InvalidProviderResponse(f"{what} is not JSON of the expected format") from None
 
 
 def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bool) -> ExternalIdentity:

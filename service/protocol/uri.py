@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from .grammar import is_vschar
 
 _EXPECTED: Final = (
-    "expected an absolute URI with a valid host and port, in printable ASCII, "
-    "without spaces, backslashes, fragment and user information"
+    "expected an absolute URI such as https://app.example/callback, "
+    "without fragment, user information, spaces and backslashes"
 )
 
 _MAX_PORT: Final = 65535
@@ -63,7 +63,7 @@ def find_uri_mistake(text: str) -> str | None:
     if not parts.scheme or not is_vschar(text) or has_other_parts or (is_web and not parts.hostname):
         return _EXPECTED
     if not is_web and "." not in parts.scheme:
-        return "expected the scheme http or https, or one of an app's own with a dot in it, such as com.example.app"
+        return "expected the scheme http or https, or an app's own scheme with a dot, such as com.example.app"
     return None
 
 
@@ -109,7 +109,7 @@ def find_origin_mistake(text: str) -> str | None:
             return None
     except ValueError:
         pass
-    return "expected an origin as browsers send it, such as https://app.example, without a path and a default port"
+    return "expected an origin such as https://app.example, without a path or a default port"
 
 
 def free_loopback_port(uri: str) -> str | None:

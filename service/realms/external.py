@@ -58,10 +58,10 @@ class ExternalRealm:
 
     def __post_init__(self) -> None:
         self._breaker = CircuitBreaker()
-        self._report = OutageLog(log, f"the identity provider of realm {self.name} fails")
+        self._report = OutageLog(log, f"the identity provider of realm {self.name} is unavailable")
         # Anybody can send a logout token that needs the provider's keys. Their failures refuse no login.
         self._logout_breaker = CircuitBreaker()
-        self._logout_report = OutageLog(log, f"the keys of realm {self.name} for logout tokens cannot be fetched")
+        self._logout_report = OutageLog(log, f"cannot fetch the provider's keys for logout tokens of realm {self.name}")
 
     @property
     def label(self) -> str:

@@ -110,7 +110,7 @@ class Logins:
                 await checking.enter_async_context(self._attempts.checking(of_address, failure=refusals))
                 yield
         except Exhausted as error:
-            raise TemporarilyUnavailable("provider_spared", retry_after_seconds=error.wait_seconds) from None
+            raise TemporarilyUnavailable("provider_throttled", retry_after_seconds=error.wait_seconds) from None
 
     def _make_counters(
         self, realm: str, username: str, prefixes: Prefixes, device: str

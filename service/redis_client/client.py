@@ -179,8 +179,8 @@ class RedisClient:
                 return
             await asyncio.sleep(self.scan_retry_delay_seconds)
         raise StoreUnavailable(
-            f"slots of the cluster did not stop moving during {self.max_looks} looks at all keys; end the resharding, "
-            "or repair the slot that was left half moved (doctor names it), and try again"
+            f"cluster slots kept moving during {self.max_looks} scans; finish the resharding, "
+            "or repair the interrupted migration (see doctor), then try again"
         )
 
     async def list_slots(self) -> list[NodeSlots]:
@@ -207,7 +207,7 @@ class RedisClient:
         """Return the maxmemory-policy of each master. The set is empty if this Redis user may not read it."""
         sections = await self.read_info("memory")
         if not sections:
-            log.warning("this Redis user may not run INFO, so the eviction policy is not checked")
+            log.warning("the Redis user lacks INFO permission, so the eviction policy is not checked")
         return {section["maxmemory_policy"] for section in sections}
 
     async def read_info(self, section: str) -> list[dict[str, Any]]:

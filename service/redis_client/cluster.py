@@ -110,7 +110,7 @@ class ClusterTopology:
         """
         match = _REDIRECTION.fullmatch(redirection)
         if match is None or int(match["slot"]) >= SLOTS:
-            raise StoreUnavailable(f"a redirection that cannot be parsed: {redirection}")
+            raise StoreUnavailable(f"invalid redirection: {redirection}")
         assert master.node is not None
         node = (_read_host(match["host"], master.node), int(match["port"]))
         if match["word"] == "ASK":
@@ -153,9 +153,9 @@ class ClusterTopology:
         async def ask(node: Node) -> _Map:
             found = await self._read_map(node)
             if not found.ranges and self._ranges:
-                raise ValueError(f"{node[0]}:{node[1]} knows of no slots")  # the node left the cluster
+                raise ValueError(f"{node[0]}:{node[1]} serves no slots")  # the node left the cluster
             if found.epoch < self._epoch and read_clock() < self._confirmed_at + OLD_MAP_SECONDS:
-                raise ValueError(f"{node[0]}:{node[1]} does not know the latest changes of the cluster")
+                raise ValueError(f"{node[0]}:{node[1]} has an outdated view of the cluster")
             if not found.is_whole:
                 of_the_lost.append(found)
                 raise ValueError(f"{node[0]}:{node[1]} reports that the cluster is down")
@@ -167,7 +167,7 @@ class ClusterTopology:
                 found = await get_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
         except (NoneSucceeded, TimeoutError) as error:
             if not of_the_lost:
-                failure = str(error) or f"no answer within {ASK_SECONDS:g} s"
+                failure = str(error) or f"no response within {ASK_SECONDS:g} s"
                 raise StoreUnavailable(f"no node of the cluster returned a usable slot map: {failure}") from error
             # The map in use is kept, since the map of a node that is cut off may be even older.
             self._apply(self._ranges or of_the_lost[0].ranges)
@@ -185,7 +185,7 @@ class ClusterTopology:
             found.append(await _ask_for_map(connection, node))
 
         connection = await open_connection(self._options.url, node, self._options.name, begin=begin)
-        connection.close("only asked for the map")
+        connection.close("connection was used for the slot map only")
         return found[0]
 
     def _apply(self, ranges: tuple[_Range, ...]) -> None:

@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         """
         future = self._loop.create_future()
         if self.lost.done() or self._transport is None:
-            future.set_exception(NotSent("the connection is lost already"))
+            future.set_exception(NotSent("the connection is already closed"))
             return future
         data = hiredis.pack_command(command)  # type: ignore[arg-type] # declared for one part only
         self.pending.append((future, decode))
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol):
 
     def _settle(self, reply: Any) -> None:
         if not self.pending:
-            raise RedisError("an answer without a command")
+            raise RedisError("unexpected reply: no command is pending")
         future, decode = self.pending.popleft()
         if isinstance(reply, ResponseError):
             if not future.done():
@@ -199,7 +199,7 @@ async def open_connection(
             # Both become tasks that send their commands when they start, and they start in this order.
             await asyncio.gather(_greet(connection, url, client_name), begin(connection))
     except BaseException:
-        connection.close("the connection was given up")
+        connection.close("the connection attempt was abandoned")
         raise
     return connection
 
@@ -239,7 +239,7 @@ async def _connect_to(url: RedisUrl, address: str, node: Node) -> Connection:
 
 
 def _discard(connection: Connection) -> None:
-    connection.close("another address was faster")
+    connection.close("another IP address was faster")
 
 
 async def _greet(connection: Connection, url: RedisUrl, client_name: str) -> None:

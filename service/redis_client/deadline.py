@@ -166,7 +166,7 @@ def translate(error: Exception) -> Exception:
     if isinstance(error, NoScriptError) or (_FAULT.search(text) and not _OUTAGE.search(text)):
         return error
     if isinstance(error, TimeoutError) and not text:
-        text = f"no answer within the {DEADLINE_SECONDS} s that the Redis work of a request may take"
+        text = f"Redis did not respond within {DEADLINE_SECONDS} s"
     return StoreUnavailable(f"{type(error).__name__}: {text}")
 
 

@@ -157,12 +157,12 @@ class DurableWork:
         confirmed = await connection.call("WAIT", needed, max(1, round((deadline - read_clock()) * 1000)))
         if confirmed < needed:
             raise StoreUnavailable(
-                f"{confirmed} of {needed} replicas have confirmed the change; it was made, but may be lost"
+                f"only {confirmed} of {needed} replicas confirmed the change; it was applied but may be lost"
             )
         while promotable and not promotable <= _list_confirmed(await connection.call("INFO", "replication"), written):
             if read_clock() > deadline:
                 raise StoreUnavailable(
-                    "a replica that could be promoted has not confirmed the change; it was made, but may be lost"
+                    "a promotable replica did not confirm the change; it was applied but may be lost"
                 )
             # Redis asks the replicas for their offsets while a WAIT is not satisfied, so each WAIT asks for one more.
             confirmed = await connection.call("WAIT", confirmed + 1, LOOK_MS)

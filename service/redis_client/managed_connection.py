@@ -37,7 +37,7 @@ TRUSTED_SECONDS: Final = 1.0
 MAX_SILENCE_SECONDS: Final = HEARTBEAT_SECONDS + TRUSTED_SECONDS + UNREAD_REPLY_SECONDS
 """The connection to a silent server is closed within this time, and its pending calls fail."""
 
-CLOSED: Final = "the store is closed"
+CLOSED: Final = "the Redis client is closed"
 
 STABLE_SECONDS: Final = 1.0
 """A connection that lasted this long is followed by no pause. The pause after a shorter one ends within this time."""
@@ -220,7 +220,7 @@ class ManagedConnection:
             failure = _describe(error, CONNECT_SECONDS)
             self._was_lost = True
             if self._connection.fail(failure):
-                log.warning("no connection for %s to %s: %s", self._options.name, self._address, failure)
+                log.warning("cannot connect for %s to %s: %s", self._options.name, self._address, failure)
             return self._backoff.fail(read_clock() - began)
         try:
             level = logging.WARNING if self._was_lost else logging.DEBUG
@@ -229,7 +229,7 @@ class ManagedConnection:
         finally:
             connection.close(CLOSED)
             self._was_lost = True
-        log.warning("the connection for %s to %s ended: %s", self._options.name, self._address, failure)
+        log.warning("lost the connection for %s to %s: %s", self._options.name, self._address, failure)
         return self._backoff.end(read_clock() - began)
 
     async def _connect(self) -> Connection:
@@ -270,7 +270,7 @@ class ManagedConnection:
         for error in errors:
             if not str(error).startswith(("ERR ", "NOPERM ")):
                 raise error
-            log.warning("%s does not track keys (CLIENT TRACKING), so nothing is cached: %s", self._address, error)
+            log.warning("%s does not support CLIENT TRACKING, so nothing is cached: %s", self._address, error)
         self._is_tracked = not errors
 
     async def _serve(self, connection: Connection) -> str:
@@ -341,5 +341,5 @@ class ManagedConnection:
 
 def _describe(error: Exception, limit_seconds: float) -> str:
     if isinstance(error, TimeoutError) and not str(error):
-        return f"no answer within {limit_seconds:g} s"
+        return f"no response within {limit_seconds:g} s"
     return str(translate(error))

@@ -173,7 +173,7 @@ class Router:
                 return await send(master, target is not None)
             except (ConnectionLost, ResponseError) as error:
                 failure = error
-        raise StoreUnavailable(f"{MAX_ATTEMPTS} attempts did not find the node of this key: {failure}")
+        raise StoreUnavailable(f"no node accepted this key after {MAX_ATTEMPTS} attempts: {failure}")
 
     async def ask_many(self, commands: Sequence[Command], *, is_read: bool) -> list[Any]:
         """Send commands at once. The second word of each is its key. Returns their answers."""
@@ -195,7 +195,7 @@ class Router:
         for master in self._topology.list_known() if self._topology is not None else ():
             if (now_ms := master.reads.now_ms()) is not None:
                 return now_ms
-        raise StoreUnavailable("the time of Redis is not known yet")
+        raise StoreUnavailable("the Redis clock is not known yet")
 
     async def close(self) -> None:
         """Close the connections of this event loop. A later use would open new ones."""

@@ -78,8 +78,8 @@ class Sentinels:
             async with self._asking, asyncio.timeout(ASK_SECONDS):
                 node, report = await get_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
         except (NoneSucceeded, TimeoutError) as error:
-            reason = str(error) or f"no answer within {ASK_SECONDS:g} s"
-            raise StoreUnavailable(f"no Sentinel answers with a master of this name: {reason}") from error
+            reason = str(error) or f"no response within {ASK_SECONDS:g} s"
+            raise StoreUnavailable(f"no Sentinel reports a master with this name: {reason}") from error
         self._nodes.remove(node)
         self._nodes.insert(0, node)
         return report.master
@@ -97,7 +97,7 @@ class Sentinels:
                 self._surveying.add_done_callback(_read_error)
             seen = await asyncio.shield(self._surveying)
         if seen.master != master:
-            raise StoreUnavailable("the Sentinels name another master")
+            raise StoreUnavailable("the Sentinels report a different master")
         return seen.promotable
 
     async def _survey(self) -> _Survey:
@@ -118,7 +118,7 @@ class Sentinels:
             for each in asked:
                 each.cancel()
         if 2 * len(reports) <= len(asked):
-            reason = "; ".join([f"{len(reports)} of {len(asked)} Sentinels report on the replicas", *sorted(errors)])
+            reason = "; ".join([f"{len(reports)} of {len(asked)} Sentinels reported their replicas", *sorted(errors)])
             raise StoreUnavailable(reason)
         if len({report.master for report in reports}) > 1 or any(report.is_failing_over for report in reports):
             raise StoreUnavailable("the Sentinels are changing the master")
@@ -153,7 +153,7 @@ class Sentinels:
         assert isinstance(masters, dict)  # the form that redis-py gives to RESP2
         master = masters.get(name)
         if master is None or not master["is_master"] or any(master[state] for state in _DOWN):
-            raise ValueError("no master of this name is up")
+            raise ValueError("no running master with this name")
         replicas = await client.sentinel_slaves(name) if with_replicas else []
         return _Report(
             (master["ip"], int(master["port"])),

@@ -40,7 +40,7 @@ async def pause_for_slot(refusal: BaseException, ends: float) -> None:
     """Wait before the next attempt. Raises SlotIsMoving if no attempt fits before `ends`, by the monotonic clock."""
     seconds = RETRY_DELAY_SECONDS * random.uniform(0.5, 1.5)
     if time.monotonic() + seconds > ends - _RESERVE_SECONDS:
-        raise SlotIsMoving(f"a slot of the cluster is moving to another node, or was left half moved: {refusal}")
+        raise SlotIsMoving(f"a cluster slot is being migrated, or its migration was interrupted: {refusal}")
     await asyncio.sleep(seconds)
 
 
@@ -71,7 +71,7 @@ def parse_own_slots(answer: bytes) -> NodeSlots:
                 frozenset(int(slot["moving"]) for slot in slots if slot["way"] == way) for way in (">", "<")
             )
             return NodeSlots(words[0], frozenset(itertools.chain(*own)), leaving, arriving)
-    raise StoreUnavailable("CLUSTER NODES of a cluster node has no valid line for itself")
+    raise StoreUnavailable("a cluster node did not list itself in CLUSTER NODES")
 
 
 def list_unsettled(before: Sequence[NodeSlots], after: Sequence[NodeSlots]) -> set[int]:

@@ -59,7 +59,7 @@ class Master:
         """Close each connection to another server than this one."""
         for connection in self._list_connections():
             if connection.node != node:
-                connection.disconnect("the Sentinels name another master")
+                connection.disconnect("the Sentinels report a different master")
 
     async def close(self, why: str = CLOSED) -> None:
         self._is_closed = True
@@ -106,7 +106,7 @@ class SingleServerTopology:
         return frozenset()
 
     async def handle_redirection(self, redirection: str, master: Master) -> Master | None:
-        raise StoreUnavailable(f"the server is part of a cluster, but REDIS_URL names a single server: {redirection}")
+        raise StoreUnavailable(f"the server is part of a cluster, but REDIS_URL is for a single server: {redirection}")
 
     async def close(self) -> None:
         await self._master.close()
@@ -143,7 +143,7 @@ class SentinelTopology(SingleServerTopology):
         await self._sentinels.close()
 
     async def _watch(self) -> None:
-        """Reconnect when the Sentinels name another master, until cancelled or until the event loop ends."""
+        """Reconnect when the Sentinels report a different master, until cancelled or until the event loop ends."""
         try:
             while True:
                 await asyncio.sleep(self._watch_seconds if self._master.reads.is_up else self._watch_seconds / 2)

@@ -53,15 +53,15 @@ def parse_redis_url(text: str) -> RedisUrl:
     Raises ValueError, whose message says what was expected and never contains the password.
     """
     if _WHITE_SPACE_OR_CONTROL.search(text):
-        raise ValueError("an address without white space and control characters (in a password write a space as %20)")
+        raise ValueError("a URL without white space and control characters (in a password, write a space as %20)")
     match = ADDRESS.fullmatch(text)
     scheme = match["scheme"].lower().replace("valkey", "redis") if match else ""
     parse = PARSERS.get(scheme)
     if match is None or parse is None:
-        raise ValueError(f"an address that starts with one of {', '.join(f'{scheme}://' for scheme in PARSERS)}")
+        raise ValueError(f"a URL that starts with one of {', '.join(f'{scheme}://' for scheme in PARSERS)}")
     parts = match.groupdict("")
     if parts["fragment"]:
-        raise ValueError("an address without '#' (in a password write it as %23)")
+        raise ValueError("a URL without '#' (in a password, write it as %23)")
     credentials, _, location = parts["netloc"].rpartition("@")
     username, _, password = credentials.partition(":")
     return replace(
@@ -81,7 +81,7 @@ def without_password(text: str) -> str:
 
 def _parse_unix(location: str, path: str, query: str) -> RedisUrl:
     if location or not path.strip("/"):
-        raise ValueError("unix:// and then the absolute path of a socket, as in unix:///run/redis.sock")
+        raise ValueError("unix:// followed by the absolute path of a socket, as in unix:///run/redis.sock")
     return RedisUrl(kind="single", path=unquote(path), db=_parse_database("", query))
 
 
@@ -92,7 +92,7 @@ def _parse_single(location: str, path: str, query: str) -> RedisUrl:
 
 def _parse_cluster(location: str, path: str, query: str) -> RedisUrl:
     if path.strip("/") or query:
-        raise ValueError("nothing after the hosts: a cluster has one database")
+        raise ValueError("no database number: a cluster has only database 0")
     return RedisUrl(kind="cluster", nodes=_parse_nodes(location, REDIS_PORT))
 
 
@@ -129,10 +129,10 @@ def _parse_node(text: str, default_port: int) -> Node:
 def _parse_database(path: str, query: str) -> int:
     options = parse_qsl(query, keep_blank_values=True)
     if any(name != "db" for name, _ in options):
-        raise ValueError("no option but 'db' after the question mark")
+        raise ValueError("only the option db in the query string")
     numbers = [text for text in (path, *(value for _, value in options)) if text]
     if len(numbers) > 1 or not all(re.fullmatch(r"[0-9]{1,5}", number) for number in numbers):
-        raise ValueError("one number of a database, as in redis://host:6379/0")
+        raise ValueError("one database number, as in redis://host:6379/0")
     return int(numbers[0]) if numbers else 0
 
 

@@ -36,7 +36,7 @@ class Taken(ChangeRefused):
     """Another user has the value that this field of a user was to have."""
 
     def __init__(self, field: str, value: str, holder: str) -> None:
-        super().__init__(f"the {field} {value} is that of the user {holder}")
+        super().__init__(f"{field} {value} already belongs to user {holder}")
         self.field = field
 
 
@@ -45,7 +45,7 @@ def replacing(old: Changed, new: Changed) -> Callable[[Changed], Changed]:
 
     def change(present: Changed) -> Changed:
         if present != old:
-            raise ChangeRefused("the record was changed by someone else; repeat the command")
+            raise ChangeRefused("the record was changed at the same time; run the command again")
         return new
 
     return change
@@ -72,13 +72,13 @@ class RegistryEditor:
         """Return the client. Raises ChangeRefused if there is none."""
         client = await self._registry.clients.find(client_id)
         if client is None:
-            raise ChangeRefused(f"there is no client {client_id}")
+            raise ChangeRefused(f"client {client_id} not found")
         return client
 
     async def create_client(self, client: Client, *, on_written: Callable[[], object]) -> None:
         async with self._changing(scans=True):
             if await self._registry.clients.find(client.client_id) is not None:
-                raise ChangeRefused(f"the client {client.client_id} already exists")
+                raise ChangeRefused(f"client {client.client_id} already exists")
             await self._registry.clients.put(client)
             record_change(None, client, **self._origin)
             on_written()
@@ -114,7 +114,7 @@ class RegistryEditor:
 
         def create(old: User | None) -> User:
             if old is not None:
-                raise ChangeRefused(f"the user {user.username} already exists in realm {user.realm}")
+                raise ChangeRefused(f"user {user.username} already exists in realm {user.realm}")
             return user
 
         await self.put_user(user.identity, create)
@@ -188,7 +188,7 @@ class RegistryEditor:
                 finally:
                     left = await self._pending_revocations.run_user_revocations(lock)
                     if digest in {user.digest for user in left}:
-                        raise StoreUnavailable("sessions of the user are left; they end as soon as that is possible")
+                        raise StoreUnavailable("the user still has sessions; they will be revoked as soon as possible")
         finally:
             if scans:
                 await self._pending_revocations.run_session_scans(self.on_wait)
@@ -204,7 +204,7 @@ class RegistryEditor:
         unlisted = await self._find_unlisted(identity)
         if unlisted is None or not or_unlisted:
             lists_nobody = f", which does not list {identity.username} (and need not)" if unlisted else ""
-            raise ChangeRefused(f"there is no user {identity.username} in realm {identity.realm}{lists_nobody}")
+            raise ChangeRefused(f"user {identity.username} not found in realm {identity.realm}{lists_nobody}")
         return unlisted
 
     async def _find_user(self, identity: UserIdentity, *, finish_own: bool = True) -> User | None:
@@ -223,7 +223,7 @@ class RegistryEditor:
             return None
         provider = await self._registry.realms.find(identity.realm)
         if provider is None:
-            raise ChangeRefused(f"there is no realm {identity.realm}")
+            raise ChangeRefused(f"realm {identity.realm} not found")
         return provider.make_unlisted_user(identity.realm, identity.username)
 
     async def _put_user(self, old: User | None, new: User, reason: EndReason | None) -> None:

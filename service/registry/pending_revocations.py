@@ -63,7 +63,7 @@ class PendingRevocations:
             except UnreadableRecord as error:
                 trouble = str(error)
             if trouble and trouble != self._trouble:
-                log.warning("some sessions that must end have not ended yet: %s", trouble)
+                log.warning("some sessions are not revoked yet: %s", trouble)
             self._trouble = trouble
 
     async def run_revocation_of(self, user: UserEnding) -> int:
@@ -156,7 +156,7 @@ class PendingRevocations:
             except UnreadableRecord as error:
                 unreadable = str(error)
         if clients:
-            log.info("sessions ended because clients lost rights (%s): %d", ", ".join(clients), ended)
+            log.info("clients lost rights (%s); sessions revoked: %d", ", ".join(clients), ended)
         if realms:
             await self._end_realm_sessions(realms)
         if unreadable:
@@ -207,4 +207,4 @@ class PendingRevocations:
         await self._revocations.revoke_all_left(left)
         if unreadable:
             raise UnreadableRecord(unreadable)
-        log.info("users logged out because realms lost rights (%s): %d", ", ".join(pending_realms), len(ended))
+        log.info("realms lost rights (%s); users logged out: %d", ", ".join(pending_realms), len(ended))

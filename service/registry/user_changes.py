@@ -58,7 +58,7 @@ def read_user_change(tree: Any, at: str, mistakes: Mistakes, min_password_charac
     identity = identify_user(MAIN_REALM, entry.username)
     entry = msgspec.structs.replace(entry, username=identity.username, realm=MAIN_REALM)
     if tree.get("id") == "":
-        mistakes[f"{at}id"] = "expected an id, or no such member"
+        mistakes[f"{at}id"] = "expected an id, or no such field"
     check_user(entry, at, mistakes, min_password_characters)
     fields = frozenset(name.removesuffix("_hash") for name in tree)
     if "password" not in fields:

@@ -80,17 +80,17 @@ class UserImport:
                 first = first_lines.setdefault(hash(change.identity.digest), number)
                 if first != number:
                     mistakes[f"{_name_line(number, change.entry.username)}: username"] = (
-                        f"is already named in line {first}"
+                        f"is a duplicate of line {first}"
                     )
                 if change.entry.id and (first := first_ids.setdefault(hash(change.entry.id), number)) != number:
-                    mistakes[f"{_name_line(number, change.entry.username)}: id"] = f"is already given in line {first}"
+                    mistakes[f"{_name_line(number, change.entry.username)}: id"] = f"is a duplicate of line {first}"
             await self._check_batch(batch, mistakes)
             self.total += len(batch)
             on_progress(self.total)
         if mistakes:
             texts = [f"{place}: {mistake}" for place, mistake in mistakes.items()]
             if len(texts) >= MAX_MISTAKES:
-                texts.append(f"the check stopped after {MAX_MISTAKES} mistakes")
+                texts.append(f"the check stopped after {MAX_MISTAKES} errors")
             raise BadSeed(tuple(texts), Path(self._file.name))
 
     async def _check_batch(self, batch: Sequence[Line], mistakes: Mistakes) -> None:
@@ -101,14 +101,14 @@ class UserImport:
         for (number, change), user in zip(looked_up, users, strict=True):
             place = _name_line(number, change.entry.username)
             if user is None and not change.names_password:
-                mistakes[f"{place}: password"] = "is missing (or password_hash); the user is new"
+                mistakes[f"{place}: password"] = "password or password_hash is required for a new user"
             if change.changes_id(user):
-                mistakes[f"{place}: id"] = "is not the one that the user has; an id never changes"
+                mistakes[f"{place}: id"] = "differs from the user's id, which cannot be changed"
             if user is None and change.entry.id:
                 new[change.entry.id] = place, change.identity
         claims = [(user_id, identity) for user_id, (_, identity) in new.items()]
         for user_id, holder in (await self._registry.ids.map_taken(claims)).items():
-            mistakes[f"{new[user_id][0]}: id"] = f"is that of the user {holder}"
+            mistakes[f"{new[user_id][0]}: id"] = f"already belongs to user {holder}"
 
     async def apply(self, on_progress: Callable[[int, int], object], *, actor: str) -> dict[str, int]:
         """Add and update the users, and return their numbers by what was done.
@@ -134,7 +134,7 @@ class UserImport:
                 record_event("users_imported", added=counts["added"], updated=counts["updated"], actor=actor)
         await self._pending_revocations.run_all()
         if mistakes or done != self.total:
-            raise ChangeRefused(f"the file changed during the import; {done} users are imported; repeat the import")
+            raise ChangeRefused(f"the file changed during the import after {done} users; run the import again")
         return counts
 
     async def _run(self, mistakes: Mistakes) -> AsyncIterator[tuple[Sequence[Line], Sequence[PlannedUser]]]:

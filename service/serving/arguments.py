@@ -21,9 +21,9 @@ HTTP = "httptools"
 # Refused arguments, with the reason. They would set a second time what the environment sets, or log secrets.
 REFUSED = {
     "access_log": "it would log query strings. Requests are logged by service.access.",
-    "env_file": "settings are environment variables. Set them before the start.",
+    "env_file": "settings are environment variables. Set them before you start the service.",
     "timeout_keep_alive": "use TOKEN_SERVICE_KEEP_ALIVE.",
-    "log_config": "the log has one form. Use LOG_LEVEL and LOG_FORMAT.",
+    "log_config": "the log format is fixed. Use LOG_LEVEL and LOG_FORMAT.",
 }
 
 Arguments = dict[str, Any]

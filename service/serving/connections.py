@@ -125,7 +125,7 @@ class Connections(ServerState):
         self._refused += 1
         if now - self._refused_reported_at >= REFUSED_REPORT_SECONDS:
             fields = {"status": error.status, "reason": error.reason, "address": address, "count": self._refused}
-            _event_log.write(logging.WARNING, "request_refused_while_read", fields)
+            _event_log.write(logging.WARNING, "request_rejected", fields)
             self._refused, self._refused_reported_at = 0, now
 
     def announce_end(self) -> None:

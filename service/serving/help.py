@@ -12,24 +12,25 @@ COMMAND = "python -m service" if IS_INSTALLED else "./scripts/serve"
 HELP = f"""\
 Usage: {COMMAND} [OPTIONS]
 
-Start the token service. Without REDIS_URL it starts a private Redis server and
-loads the example seed. When it is ready, it prints its address and a curl
-command. Ctrl-C or SIGTERM ends it after the requests in progress.
+Start the token service. Without REDIS_URL, it starts an embedded Redis server
+and loads the example seed. When it is ready, it prints its URL and a curl
+command. Ctrl-C or SIGTERM stops it after the requests in progress.
 
 Options (these override the environment variables):
   --host ADDRESS        The address to listen on (HOST, 127.0.0.1).
-  --port NUMBER         The port to listen on (PORT, 8000). 0: any free one.
+  --port NUMBER         The port to listen on (PORT, 8000); 0: any free one.
   --workers NUMBER      The number of worker processes (WEB_CONCURRENCY, 1).
   --log-level LEVEL     debug, info, warning, error or critical (LOG_LEVEL).
   --uds PATH            Listen on a Unix domain socket.
-  --fd NUMBER           Listen on an open socket, for instance from systemd.
-  --ssl-certfile FILE   The certificate of https.
-  --ssl-keyfile FILE    The key of the certificate.
-  --version             Print the version.
-  -h, --help            Print this help.
+  --fd NUMBER           Listen on an open socket, for example from systemd.
+  --ssl-certfile FILE   The certificate for https, a PEM file.
+  --ssl-keyfile FILE    The private key of the certificate, a PEM file.
+  --version             Print the version and exit.
+  -h, --help            Print this help and exit.
 
-uvicorn's other options work, except --access-log, --env-file, --log-config and
---timeout-keep-alive. docs/reference/settings.md lists environment variables.
+Uvicorn's other options work too, except --access-log, --env-file, --log-config
+and --timeout-keep-alive. docs/reference/settings.md lists all settings.
+Exit status: 0 stopped, 1 the store or workers failed, 2 wrong input.
 """
 
 

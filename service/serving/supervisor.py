@@ -63,7 +63,7 @@ def serve(command_line: list[str], *, application: str = APPLICATION, greet: Gre
     except BadSettings as refusal:
         return _tell(REFUSED, *refusal.mistakes)
     except BadSeed as refusal:
-        return _tell(REFUSED, f"mistakes in the seed file {refusal.file}:", *refusal.mistakes)
+        return _tell(REFUSED, f"errors in the seed file {refusal.file}:", *refusal.mistakes)
     except FolderRefused as refusal:
         return _tell(REFUSED, f"{refusal}. To use another folder: TOKEN_SERVICE_DATA_DIR=FOLDER")
     except (BadArguments, AddressRefused) as refusal:
@@ -101,7 +101,7 @@ def _serve(command_line: list[str], application: str, greet: Greet) -> int:
 
 
 def _say_what_is_used(settings: Settings) -> None:
-    log.info("starting", store=settings.store_name, seed=str(settings.seed_file or "none named"))
+    log.info("starting", store=settings.store_name, seed=str(settings.seed_file or "none"))
     if settings.has_public_example_seed:
         log.warning("the example seed is in use, and its passwords are public; set TOKEN_SERVICE_SEED_FILE")
     for variable in ("TOKEN_SERVICE_SECRET_KEY", "TOKEN_SERVICE_SECRET_KEY_FILE"):

@@ -81,7 +81,7 @@ class WorkerProcess(Process):
     def join(self) -> None:
         self.process.join(None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic()))
         if self.process.is_alive():
-            log.error("a worker does not end; killing it", pid=self.pid)
+            log.error("a worker did not stop in time; killing it", pid=self.pid)
             self.process.kill()
         self.process.join()
         metrics.forget_worker(self.pid)

@@ -127,7 +127,7 @@ def reading(kind: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        raise UnreadableRecord(f"the record of {kind} has a form that this version does not know") from None
+        raise UnreadableRecord(f"cannot read the record of {kind}: unknown format") from None
 
 
 @reading("a revokeAll")
@@ -141,7 +141,7 @@ def read_json(decode: Callable[[bytes | str], Record], record: bytes | str, kind
     try:
         return decode(record)
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError) as error:
-        raise UnreadableRecord(f"the record of {kind} has a form that this version does not know: {error}") from None
+        raise UnreadableRecord(f"cannot read the record of {kind}: {error}") from None
 
 
 def write_json(record: msgspec.Struct, stored: bytes | None) -> str:
@@ -198,7 +198,7 @@ def _parse(form: Callable[..., Record], kind: str, record: bytes) -> Record:
         version, *lines = record.decode().split("\n")
         if version != VERSION:
             raise UnreadableRecord(
-                f"{kind} has a record of version {version[:20]!r}; this service knows version {VERSION}"
+                f"the record of {kind} has version {version[:20]!r}; this release reads version {VERSION}"
             )
         known = zip(names, lines[: len(names)], strict=True)
         return form(**{name: _CONVERSIONS.get(name, str)(line) for name, line in known})

@@ -100,7 +100,7 @@ async def test_the_list_shows_all_clients_and_no_hash(admin: Admin) -> None:
     assert "argon2" not in listed.output + table.output
     assert {client["client_id"]: client["secret"] for client in listed.json} == dict.fromkeys(ids, "chosen") | {
         "phone-app": "none",
-        "made-secret": "made",
+        "made-secret": "generated",
     }
 
 
@@ -144,6 +144,6 @@ async def test_answering_no_changes_nothing(admin: Admin, http: httpx2.AsyncClie
     refused = await admin("client", "delete", "web-shop", typed="n\n")
 
     assert (refused.status, refused.output) == (1, "")
-    assert "Delete the client web-shop and end all of its sessions?" in refused.aside
+    assert "Delete client web-shop and revoke all of its sessions?" in refused.aside
     assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
     assert (await admin("client", "delete", "web-shop", typed="y\n")).status == 0

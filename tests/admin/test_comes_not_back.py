@@ -68,7 +68,7 @@ async def test_console_with_a_foreign_key_refuses_a_seed(
     refused = await admin("seed", str(SEED))
 
     assert (refused.status, refused.output) == (1, "")
-    assert "none of the secret keys configured here is in use" in refused.aside
+    assert "none of the configured secret keys belongs to this Redis" in refused.aside
     assert store.hgetall("seed:{registry}") == before
 
 

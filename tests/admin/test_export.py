@@ -27,16 +27,16 @@ async def exported(admin: Admin, tmp_path: Path) -> Path:
     seed.write_text(SEED.read_text() + REALM)
     for words in (
         ("seed", str(seed)),
-        ("user", "disable", BOB.username),
+        ("user", "disable", BOB.username, "--yes"),
         ("user", "create", "1e3@example.com", "--role", "enduser", "--name", "yes: #é 😀"),
         ("user", "create", "null", "--realm", "cep", "--role", "enduser"),
         ("client", "rotate-secret", "web-shop", "--overlap", "24h"),
         ("client", "create", "0x1F", "--name", "- no", "--introspect", "--session-max-age", "0.5"),
         ("client", "update", "0x1F", "--refresh-grace", "0", "--access-token-ttl", "1h"),
-        ("client", "disable", "reader"),
+        ("client", "disable", "reader", "--yes"),
     ):
         is_secret_typed = words[:2] == ("user", "create") and "cep" not in words
-        answer = await admin(*words, "--yes", typed="a password of a user\n" if is_secret_typed else None)
+        answer = await admin(*words, typed="a password of a user\n" if is_secret_typed else None)
         assert answer.status == 0, answer.aside
     file = tmp_path / "export.yaml"
     assert (await admin("export", str(file))).status == 0
@@ -67,7 +67,7 @@ async def test_an_export_makes_the_same_registry_elsewhere(
     assert (await admin("seed", str(exported))).status == 0
     assert (await admin("export")).output == text
     realm = [each for each in (await admin("doctor", "--json")).json if each["subject"] == "realm cep"]
-    assert realm[0]["says"].startswith("no client secret")
+    assert realm[0]["message"].startswith("no client secret")
 
 
 async def test_an_export_is_private_and_has_no_secrets(exported: Path) -> None:

@@ -46,7 +46,7 @@ async def test_foreign_instance_refuses_nothing_for_good(
             await AUDITOR.introspect(foreign, tokens["refresh_token"]),
         ]
 
-        assert (unready.status_code, "secret keys configured here is in use" in unready.text) == (503, True)
+        assert (unready.status_code, "configured secret keys belongs to this Redis" in unready.text) == (503, True)
         for answer in answers:
             assert_error(answer, 503, "temporarily_unavailable")
             assert answer.headers["retry-after"] == "1"
@@ -69,11 +69,11 @@ async def test_adopting_a_key_makes_its_instance_ready(
 
         assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
     (found,) = [each for each in doctor.json if each["subject"] == "TOKEN_SERVICE_SECRET_KEY"]
-    assert (doctor.status, found["level"]) == (1, "trouble")
+    assert (doctor.status, found["level"]) == (1, "error")
     assert adopted.json == {"keys": [OTHER], "removed": []}
     assert (await admin("key", "list", "--json")).json == [
-        {"key": OTHER, "in_use": True, "configured_here": True},
-        {"key": OURS, "in_use": True, "configured_here": False},
+        {"key": OTHER, "in_use": True, "configured": True},
+        {"key": OURS, "in_use": True, "configured": False},
     ]
 
 

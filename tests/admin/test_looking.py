@@ -75,7 +75,7 @@ class TestEvents:
             (("--since", "2099-01-01"), 0),
         ):
             assert len((await admin("events", *words, "--json")).lines) == count
-        assert "There are no such events." in (await admin("events", "--user", "x")).aside
+        assert "No events found." in (await admin("events", "--user", "x")).aside
 
     @pytest.mark.clause("decided-events-of-users")
     async def test_invented_names_do_not_hide_failures_of_users(
@@ -91,7 +91,7 @@ class TestEvents:
         report = (await admin("events", "--user", BOB.username, "--json")).lines
         assert [event.get("repeats") for event in report] == [None] * 5 + [3]
         everything = (await admin("events", "--json")).lines
-        assert [event["at"] for event in everything] == sorted(event["at"] for event in everything)
+        assert [event["timestamp"] for event in everything] == sorted(event["timestamp"] for event in everything)
         assert [event.get("username") for event in everything].count(None) == 6
 
     async def test_following_shows_each_event_of_any_stream_once(
@@ -211,8 +211,8 @@ class TestDoctor:
     async def read_findings(self, admin: Admin) -> dict[tuple[str, str], str]:
         """Return the findings of the doctor by level and subject."""
         answer = await admin("doctor", "--json")
-        found = {(each["level"], each["subject"]): each["says"] for each in answer.json}
-        assert answer.status == any(level == "trouble" for level, _ in found)
+        found = {(each["level"], each["subject"]): each["message"] for each in answer.json}
+        assert answer.status == any(level == "error" for level, _ in found)
         return found
 
     async def test_doctor_reports_a_healthy_store(self, admin: Admin, http: httpx2.AsyncClient) -> None:
@@ -220,13 +220,13 @@ class TestDoctor:
 
         found = await self.read_findings(admin)
 
-        assert not [subject for level, subject in found if level == "trouble"]
-        assert found["good", "keys"] == "every key that should expire has a time to live"
+        assert not [subject for level, subject in found if level == "error"]
+        assert found["ok", "keys"] == "every key that should expire has an expiry time"
         assert "appendonly is off" in found["warning", "Redis"]
 
     @pytest.mark.clause("decided-foreign-hashes")
     async def test_doctor_counts_password_hashes_by_kind(self, admin: Admin, worker: Worker) -> None:
-        ours = (await self.read_findings(admin))["good", "password hashes"]
+        ours = (await self.read_findings(admin))["ok", "password hashes"]
         for number, text in enumerate((BCRYPT_HASH, BCRYPT_HASH, "cut off", None)):
             await worker.registry.users.put(User(realm="main", username=f"user{number}", password_hash=text))
         await worker.registry.users.put(User(realm="cep", username="user9"))
@@ -256,7 +256,7 @@ class TestDoctor:
             await worker.registry.users.put(User(realm="main", username="user1", password_hash=LARGE_HASH))
         else:
             await worker.registry.clients.put(Client(client_id="large", client_secret_hash=LARGE_HASH))
-        assert "the largest hash takes 64.0 MiB" in (await find_warning(enough - 1) or "")
+        assert "the largest hash needs 64.0 MiB" in (await find_warning(enough - 1) or "")
         assert [await find_warning(enough), await find_warning("max")] == [None, None]
 
     async def test_doctor_names_stray_ids_and_writes_missing_ones(
@@ -276,9 +276,11 @@ class TestDoctor:
         store.delete(id_key(alice.digest))
         found, again = await self.read_findings(admin), await self.read_findings(admin)
 
-        assert found["note", "ids"].startswith("2 lead to no user, so a new user may take them: id:{")
+        assert found["note", "ids"].startswith(
+            "2 belong to no user, because a change was interrupted. New users may take them: id:{"
+        )
         assert all(id_key(user_id) in found["note", "ids"] for user_id in ("gone", "former id"))
-        assert found["warning", "ids"].startswith("1 did not lead to their users")
+        assert found["warning", "ids"].startswith("1 were missing, because Redis lost a write")
         assert store.get(id_key(alice.digest)) == alice.digest
         assert store.get(id_key(bob.digest)) == bob.digest
         assert ("warning", "ids") not in again
@@ -303,20 +305,20 @@ class TestDoctor:
         finally:
             store.config_set("maxmemory", 0)
 
-        told = [each["says"] for each in found if (each["level"], each["subject"]) == ("trouble", "Redis")]
+        told = [each["message"] for each in found if (each["level"], each["subject"]) == ("error", "Redis")]
         assert any("OOM" in says for says in told)
         assert any("memory is in use" in says for says in told)
 
     @pytest.mark.parametrize(
         ("info", "level", "says"),
         [
-            ({"maxmemory_policy": "allkeys-lru"}, "trouble", "expected noeviction"),
-            ({"maxmemory": 0}, "warning", "no maxmemory"),
+            ({"maxmemory_policy": "allkeys-lru"}, "error", "expected noeviction"),
+            ({"maxmemory": 0}, "warning", "maxmemory is not set"),
             ({"aof_enabled": 0}, "warning", "appendonly is off"),
-            ({"aof_last_write_status": "err"}, "trouble", "check its disk"),
+            ({"aof_last_write_status": "err"}, "error", "check its disk"),
             ({"tracking_total_keys": 900_000}, "note", "tracking-table-max-keys"),
             ({"used_memory": 800}, "warning", "800 B of 1000 B memory"),
-            ({"used_memory": 1000}, "trouble", "1000 B of 1000 B memory"),
+            ({"used_memory": 1000}, "error", "1000 B of 1000 B memory"),
             ({"connected_slaves": 0}, "warning", "no replica"),
         ],
     )
@@ -327,14 +329,14 @@ class TestDoctor:
 
         (finding,) = look_at_servers([sound | info], needs_replicas=True)
 
-        assert (finding.level, says in finding.says) == (level, True)
+        assert (finding.level, says in finding.message) == (level, True)
 
     async def test_live_tokens_beyond_the_tracking_table_are_told(self) -> None:
         sound = {"maxmemory_policy": "noeviction", "maxmemory": 1000, "aof_enabled": 1}
 
         (finding,) = look_at_servers([sound], tokens=2_500_000)
 
-        assert (finding.level, finding.says[:38]) == ("note", "2500000 tracked keys or live access to")
+        assert (finding.level, finding.message[:38]) == ("note", "2500000 tracked keys or valid access t")
 
     async def test_a_disk_that_does_not_confirm_is_trouble(
         self, admin: Admin, environment: dict[str, str], redis_server: AnyRedis
@@ -343,14 +345,14 @@ class TestDoctor:
 
         found = await self.read_findings(admin)
 
-        assert "appendfsync always" in found["trouble", "TOKEN_SERVICE_DURABILITY=disk"]
+        assert "appendfsync always" in found["error", "TOKEN_SERVICE_DURABILITY=disk"]
 
     async def test_doctor_reports_keys_that_never_expire(self, admin: Admin, store: redis.Redis) -> None:
         store.set("family:{000}:stray", "x")
 
         found = await self.read_findings(admin)
 
-        assert found["trouble", "keys"].endswith("which family should have: family:{000}:stray")
+        assert found["error", "keys"].endswith("of family without an expiry time: family:{000}:stray")
         assert ("warning", "keys") not in found
 
     async def test_doctor_tells_keys_of_other_programs_apart(self, admin: Admin, store: redis.Redis) -> None:
@@ -360,7 +362,7 @@ class TestDoctor:
         found = await self.read_findings(admin)
 
         assert {"user:7", "cart:{7}"} == set(found["warning", "keys"].partition(": ")[2].split(", "))
-        assert ("trouble", "keys") not in found
+        assert ("error", "keys") not in found
 
     async def test_a_public_certificate_that_expires_soon_is_warned_of(
         self, admin: Admin, environment: dict[str, str], tmp_path: Path
@@ -380,8 +382,8 @@ class TestDoctor:
     @pytest.mark.parametrize(
         ("variables", "level", "subject"),
         [
-            ({"TOKEN_SERVICE_BASE_URL": "http://auth.example"}, "trouble", "TOKEN_SERVICE_BASE_URL"),
-            ({"TOKEN_SERVICE_TRUSTED_PROXIES": "0.0.0.0/0"}, "trouble", "TOKEN_SERVICE_TRUSTED_PROXIES"),
+            ({"TOKEN_SERVICE_BASE_URL": "http://auth.example"}, "error", "TOKEN_SERVICE_BASE_URL"),
+            ({"TOKEN_SERVICE_TRUSTED_PROXIES": "0.0.0.0/0"}, "error", "TOKEN_SERVICE_TRUSTED_PROXIES"),
             ({"TOKEN_SERVICE_BASE_URL": "https://auth.example"}, "warning", "TOKEN_SERVICE_TRUSTED_PROXIES"),
             ({"TOKEN_SERVICE_REFRESH_GRACE": "0"}, "warning", "TOKEN_SERVICE_REFRESH_GRACE"),
             ({"TOKEN_SERVICE_ACESS_TOKEN_TTL": "60"}, "warning", "environment"),
@@ -401,7 +403,7 @@ class TestDoctor:
 
     @pytest.mark.clause("decided-short-secret-warned")
     async def test_a_short_client_secret_is_warned_of_until_it_is_replaced(self, admin: Admin) -> None:
-        assert "fewer than 20 characters" in (await self.read_findings(admin))["warning", "client web-shop"]
+        assert "shorter than 20 characters" in (await self.read_findings(admin))["warning", "client web-shop"]
 
         await admin("client", "rotate-secret", "web-shop", "--json", "--yes")
 
@@ -416,8 +418,8 @@ class TestDoctor:
 
         found = await self.read_findings(admin)
 
-        assert found["warning", "client phone-app"].startswith("refresh_grace: none")
-        assert "90 d, a refresh token's life" in found["note", "TOKEN_SERVICE_SECRET_KEY"]
+        assert found["warning", "client phone-app"].startswith("refresh_grace: no grace period")
+        assert "90 d (a refresh token's lifetime)" in found["note", "TOKEN_SERVICE_SECRET_KEY"]
 
     async def test_doctor_only_warns_of_a_trial_provider_that_is_down(self, admin: Admin, store: redis.Redis) -> None:
         store.set("realm:{registry}:cep", '{"client_id":"us","issuer":"http://localhost:1"}')
@@ -425,7 +427,7 @@ class TestDoctor:
         found = await self.read_findings(admin)
 
         assert "metadata" in found["warning", "realm cep"]
-        assert ("trouble", "realm cep") not in found
+        assert ("error", "realm cep") not in found
 
     @pytest.mark.clause("decided-external-username")
     async def test_a_realm_is_checked_at_its_provider(self, admin: Admin, store: redis.Redis) -> None:
@@ -434,10 +436,10 @@ class TestDoctor:
 
         found = await self.read_findings(admin)
 
-        assert found["warning", "realm cep"].startswith("username_claim nickname: ")
-        assert "metadata" in found["trouble", "realm cep"]
+        assert found["warning", "realm cep"].startswith("username_claim nickname is not permanent")
+        assert "metadata" in found["error", "realm cep"]
         assert found["note", "realm cep"].endswith(
-            "for us: http://127.0.0.1:8000/authorization/callback (by this console's settings)"
+            "provider: http://127.0.0.1:8000/authorization/callback (from this command's settings)"
         )
 
     @pytest.mark.clause("decided-backchannel-logout")
@@ -449,11 +451,13 @@ class TestDoctor:
         record = dict.fromkeys(endpoints, "https://a.example") | {"client_id": "us", "issuer": "https://a.example"}
         store.set("realm:{registry}:cep", json.dumps(record | {"username_claim": claim}))
 
-        said = [finding["says"] for finding in (await admin("doctor", "--json")).json]
+        said = [finding["message"] for finding in (await admin("doctor", "--json")).json]
 
         uri = "http://127.0.0.1:8000/oauth2/v1/backchannel-logout/cep"
-        assert any(f"to register there for back-channel logout: {uri}" in says for says in said) is (claim == "sub")
-        assert any(says.startswith("no back-channel logout: it requires username_claim sub") for says in said) is (
+        assert any(f"back-channel logout URI to register at the provider: {uri}" in says for says in said) is (
+            claim == "sub"
+        )
+        assert any(says.startswith("no back-channel logout: it needs username_claim sub") for says in said) is (
             claim != "sub"
         )
 
@@ -473,7 +477,7 @@ class TestHashSecret:
         answer = type_in("hash-secret", typed="nineteen-characters\n", environment={})
 
         assert verify_password("nineteen-characters", answer.output.rstrip())[0]
-        assert "fewer than 20 characters" in answer.aside
+        assert "shorter than 20 characters" in answer.aside
 
 
 def load_commands() -> Mapping[str, click.Command]:
@@ -522,7 +526,7 @@ def test_a_command_reports_an_unreachable_redis(environment: dict[str, str], wor
     answer = type_in(*words, environment=environment | {"REDIS_URL": "redis://127.0.0.1:1"}, typed="secret\n")
 
     assert (answer.status, answer.output) == (1, "")
-    assert answer.aside.startswith("Error: the store does not answer or cannot serve: ")
+    assert answer.aside.startswith("Error: Redis is unavailable or cannot serve requests: ")
     assert len(answer.aside.splitlines()) == 1
 
 
@@ -530,7 +534,7 @@ def test_stopped_embedded_store_is_reported(tmp_path: Path) -> None:
     answer = type_in("stats", environment={"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "REDIS_URL": ""})
 
     assert answer.status == 1
-    assert "start the service first, or set REDIS_URL" in answer.aside
+    assert "start the service, or set REDIS_URL" in answer.aside
 
 
 async def test_change_without_event_still_holds(admin: Admin, store: redis.Redis) -> None:

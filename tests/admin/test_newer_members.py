@@ -54,7 +54,7 @@ class Operator(NamedTuple):
     folder: Path
 
     async def run(self, *words: str, typed: str | None = None) -> None:
-        answer = await self.admin(*words, "--yes", typed=typed)
+        answer = await self.admin(*words, typed=typed)
         assert answer.status == 0, answer.aside
 
     async def seed(self, edits: dict[str, str], *options: str) -> None:
@@ -63,11 +63,11 @@ class Operator(NamedTuple):
             assert before in text
             text = text.replace(before, after)
         (self.folder / "seed.yaml").write_text(text)
-        await self.run("seed", str(self.folder / "seed.yaml"), *options)
+        await self.run("seed", str(self.folder / "seed.yaml"), *options, "--yes")
 
     async def import_name(self) -> None:
         (self.folder / "users.jsonl").write_text(json.dumps({"username": BOB.username, "name": "Robert"}))
-        await self.run("user", "import", str(self.folder / "users.jsonl"))
+        await self.run("user", "import", str(self.folder / "users.jsonl"), "--yes")
 
     async def put_name(self) -> None:
         assert (await put_user(self.browser.http, BOB.username, {"name": "Robert"})).status_code == 200
@@ -89,12 +89,12 @@ class Operator(NamedTuple):
 
 CHANGES: dict[str, tuple[Callable[[Operator], Awaitable[None]], tuple[Place, ...]]] = {
     "client update": (lambda by: by.run("client", "update", "web-shop", "--name", "Shop"), (CLIENT,)),
-    "client disable": (lambda by: by.run("client", "disable", "web-shop"), (CLIENT,)),
-    "client rotate-secret": (lambda by: by.run("client", "rotate-secret", "web-shop"), (CLIENT,)),
+    "client disable": (lambda by: by.run("client", "disable", "web-shop", "--yes"), (CLIENT,)),
+    "client rotate-secret": (lambda by: by.run("client", "rotate-secret", "web-shop", "--yes"), (CLIENT,)),
     "user update": (lambda by: by.run("user", "update", BOB.username, "--name", "Robert"), (USER,)),
-    "user disable": (lambda by: by.run("user", "disable", BOB.username), (USER,)),
+    "user disable": (lambda by: by.run("user", "disable", BOB.username, "--yes"), (USER,)),
     "user set-password": (
-        lambda by: by.run("user", "set-password", BOB.username, typed="a new password of Bob's\n"),
+        lambda by: by.run("user", "set-password", BOB.username, "--yes", typed="a new password of Bob's\n"),
         (USER,),
     ),
     "user import": (Operator.import_name, (USER,)),

@@ -47,14 +47,14 @@ async def test_only_named_sessions_end(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--user", ALICE.username), "have ended: 1. So have their access tokens, and all codes and browser sessions."),
+        (("--user", ALICE.username), "are revoked: 1. So are their access tokens, and all codes and browser sessions."),
         (
             ("--client", "phone-app"),
-            "phone-app have ended: 1. So have their access tokens and codes. Browser sessions stay.",
+            "phone-app are revoked: 1. So are their access tokens and codes. Browser sessions continue.",
         ),
         (
             ("--everything",),
-            "of all users have ended. So have their access tokens, and all codes and browser sessions.",
+            "of all users are revoked. So are their access tokens, and all codes and browser sessions.",
         ),
     ],
 )
@@ -67,7 +67,7 @@ async def test_revoke_all_says_what_else_has_ended(
 
     assert told in (await admin("revoke-all", *words, "--yes")).output
     assert not await is_live(http, tokens["access_token"])
-    assert is_login_page(await browser.open(SESSIONS)) is ("Browser sessions stay" not in told)
+    assert is_login_page(await browser.open(SESSIONS)) is ("Browser sessions continue" not in told)
 
 
 @pytest.mark.clause("decided-revoke-all-unreadable-record")
@@ -114,7 +114,7 @@ async def test_failed_command_tells_how_many_have_ended(
     failed = await admin(*words)
 
     assert failed.status == 1
-    assert "users have ended. Repeat the command to end the others." in failed.aside
+    assert "users are revoked. Repeat the command to revoke the rest." in failed.aside
     assert record is not None
     store.restore(key, 0, record, replace=True)
     assert (await admin(*words)).status == 0
@@ -144,7 +144,7 @@ async def test_interrupted_sweep_continues_at_the_shard_it_names(
 
     failed = await revoke()
     assert failed.status == 1
-    assert f"Repeat the command with --from-shard {shards[first]} to end the others." in failed.aside
+    assert f"Repeat the command with --from-shard {shards[first]} to revoke the rest." in failed.aside
     assert [name for name in tokens if await is_live(http, tokens[name]["access_token"])] == [first]
 
     assert record is not None
@@ -172,7 +172,7 @@ async def test_revocation_by_time_keeps_later_sessions(
     clock.advance(60)
     new = (await PHONE_APP.log_in(http, ALICE)).json()
     begin_at_whole_second(worker, store, new["refresh_token"])
-    since = (await admin("token", "inspect", new["access_token"], "--json")).json["session_since"]
+    since = (await admin("token", "inspect", new["access_token"], "--json")).json["session_started"]
 
     done = await admin("revoke-all", "--issued-before", since, "--yes")
 

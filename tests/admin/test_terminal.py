@@ -93,7 +93,7 @@ def test_people_get_colour_and_a_question(environment: dict[str, str], registry:
     _, table = type_on_terminal("client", "list", environment=environment)
 
     assert status == 1
-    assert "end all of its sessions? [y/N]: " in screen
+    assert "revoke all of its sessions? [y/N]: " in screen
     assert "\x1b[36m" in table  # the headings are coloured
     assert "web-shop" in table
 

@@ -24,28 +24,28 @@ async def test_inspect_shows_an_access_token_with_its_session(admin: Admin, http
 
     inspection = (await admin("token", "inspect", tokens["access_token"], "--json")).json
 
-    assert inspection["live"] is True
+    assert inspection["active"] is True
     piped = await admin("token", "inspect", "--json", typed=tokens["access_token"] + "\n")
     assert piped.json["username"] == ALICE.username
-    assert re.match(r"Live for another [0-9]+ min", inspection["explanation"])
+    assert re.match(r"Valid for another [0-9]+ min", inspection["explanation"])
     assert (inspection["client_id"], inspection["username"], inspection["scope"]) == (
         "phone-app",
         ALICE.username,
         "realm:main role:enduser",
     )
-    assert (inspection["session_live"], inspection["newest_generation"]) == (True, 1)
+    assert (inspection["session_active"], inspection["newest_generation"]) == (True, 1)
     assert inspection["grant_type"] == "password"
 
 
 async def test_inspect_shows_the_generation_of_a_refresh_token(admin: Admin, http: httpx2.AsyncClient) -> None:
     first = (await PHONE_APP.log_in(http, ALICE)).json()["refresh_token"]
-    assert await explain(admin, first) == "Live: generation 1 is the newest refresh token of its session."
+    assert await explain(admin, first) == "Valid: generation 1 is the newest refresh token of its session."
 
     second = (await PHONE_APP.refresh(http, first)).json()["refresh_token"]
 
-    spent = "Already used. In its grace period it still returns generation 2; later its use ends the session."
+    spent = "Used. In its grace period, it returns generation 2; after that, using it revokes the session."
     assert await explain(admin, first) == spent
-    assert await explain(admin, second) == "Live: generation 2 is the newest refresh token of its session."
+    assert await explain(admin, second) == "Valid: generation 2 is the newest refresh token of its session."
 
 
 async def test_inspect_tells_that_a_replay_ended_a_session(
@@ -58,10 +58,10 @@ async def test_inspect_tells_that_a_replay_ended_a_session(
 
     inspection = (await admin("token", "inspect", second, "--json")).json
 
-    ended = "Its session was ended (generation 1 was replayed while generation 2 was the newest) at "
+    ended = "Its session was ended (generation 1 was reused while generation 2 was the newest) at "
     assert inspection["explanation"].startswith(ended)
-    assert (inspection["live"], inspection["session_live"], inspection["ended_by"]) == (False, False, "replayed")
-    assert inspection["replayed_generation"] == 1
+    assert (inspection["active"], inspection["session_active"], inspection["end_reason"]) == (False, False, "replayed")
+    assert inspection["reused_generation"] == 1
 
 
 @pytest.mark.clause("decided-ended-families")
@@ -83,7 +83,7 @@ async def test_inspect_tells_which_change_ended_a_session(
     token = (await PHONE_APP.log_in(http, ALICE)).json()["refresh_token"]
     assert (await admin(*words.split(), "--yes", typed="quite another password\n")).status == 0
 
-    assert (await admin("token", "inspect", token, "--json")).json["ended_by"] == cause
+    assert (await admin("token", "inspect", token, "--json")).json["end_reason"] == cause
 
 
 async def test_inspect_distinguishes_the_other_ends(admin: Admin, http: httpx2.AsyncClient) -> None:
@@ -107,12 +107,12 @@ async def test_inspect_tells_that_a_session_is_too_old(admin: Admin, http: httpx
     assert (await admin("client", "update", "phone-app", "--session-max-age", "1m")).status == 0
     clock.advance(61)
 
-    assert await explain(admin, token) == "Its session is older than its maximum age of 1 min: a refresh will end it."
+    assert await explain(admin, token) == "Its session is older than the maximum age of 1 min: a refresh ends it."
     await until_status(lambda: PHONE_APP.refresh(http, token), 400)
 
     assert (await admin("client", "update", "phone-app", "--no-session-max-age")).status == 0
     inspection = (await admin("token", "inspect", token, "--json")).json
-    assert (inspection["live"], inspection["ended_by"]) == (False, "too_old")
+    assert (inspection["active"], inspection["end_reason"]) == (False, "too_old")
 
 
 @pytest.mark.parametrize("kind", ["access_token", "refresh_token"])

@@ -87,7 +87,7 @@ async def test_an_id_is_given_or_random_and_shown(admin: Admin, password_file: s
     [
         (("--id", "~x"), 2, "Error: id: expected 1 to 128 printable ASCII characters"),
         (("--id", "customer-1", "--realm", "cep"), 2, "Error: id: expected none: only users of realm main"),
-        (("--id", "taken"), 1, "the id taken is that of the user ann@example.com"),
+        (("--id", "taken"), 1, "id taken already belongs to user ann@example.com"),
     ],
     ids=str,
 )
@@ -141,7 +141,7 @@ async def test_a_user_is_shown_with_their_sessions(admin: Admin, http: httpx2.As
 
     shown = (await admin("user", "show", ALICE.username, "--json")).json
 
-    assert (shown["roles"], shown["disabled"], shown["has_password"]) == (["enduser", "organisation"], False, True)
+    assert (shown["roles"], shown["disabled"], shown["password_set"]) == (["enduser", "organisation"], False, True)
     assert [session["client_id"] for session in shown["sessions"]] == ["phone-app"]
     assert "phone-app" in (await admin("user", "show", ALICE.username)).output
 
@@ -160,7 +160,7 @@ async def test_show_tells_how_long_a_name_is_locked(admin: Admin, http: httpx2.A
     assert 30 < seconds <= 40
     assert [of_address[name] for name in ("origin", "failed", "limit")] == ["203.0.113.7", 10, 10]
     assert [of_all[name] for name in ("origin", "failed", "limit", "wait_seconds")] == ["", 10, 100, 0]
-    assert re.search(r"10 of 10 from 203\.0\.113\.7, next try in \d\d s; 10 of 100 from all addresses", shown.output)
+    assert re.search(r"10 of 10 from 203\.0\.113\.7, next try in \d\d s; 10 of 100 from all IP addresses", shown.output)
 
 
 async def test_show_and_unlock_cover_a_browser_with_an_earlier_login(admin: Admin, http: httpx2.AsyncClient) -> None:
@@ -216,14 +216,14 @@ class TestExternalUsers:
 
         assert len(ids) == 1
         again = await admin("user", "create", "CAROL@coop.example", "--realm", "cep")
-        assert "the user carol@coop.example already exists in realm cep" in again.aside
+        assert "user carol@coop.example already exists in realm cep" in again.aside
 
     async def test_embedded_redis_needs_no_password(self, admin: Admin, cep: None, password_file: str) -> None:
         create = ("user", "create", "carol", "--realm", "cep", "--role", "enduser")
 
         refused = await admin(*create, "--password-file", password_file)
 
-        assert (refused.status, "checks passwords itself" in refused.aside) == (2, True)
+        assert (refused.status, "log in at its identity provider" in refused.aside) == (2, True)
         assert (await admin(*create)).status == 0
-        assert (await self.show(admin)).json["has_password"] is False
+        assert (await self.show(admin)).json["password_set"] is False
         assert (await admin("user", "create", "ca\u200brol", "--realm", "cep")).status == 0  # the provider decides

@@ -296,10 +296,10 @@ async def test_half_moved_slot_is_reported_and_delays_no_other(
         told = await ask_doctor(deployment.cluster)
         moving.forget_to_give()
         told += await ask_doctor(deployment.cluster)
-    about_slot = [(finding["level"], finding["says"]) for finding in told if str(moving.slot) in finding["says"]]
-    assert [level for level, _ in about_slot] == ["trouble", "trouble"]
-    assert ["no longer knows" in says for _, says in about_slot] == [False, True]
-    assert not any(str(moving.slot) in finding["says"] for finding in await ask_doctor(deployment.cluster))
+    about_slot = [(finding["level"], finding["message"]) for finding in told if str(moving.slot) in finding["message"]]
+    assert [level for level, _ in about_slot] == ["error", "error"]
+    assert ["no longer reports" in says for _, says in about_slot] == [False, True]
+    assert not any(str(moving.slot) in finding["message"] for finding in await ask_doctor(deployment.cluster))
     assert (await PHONE_APP.refresh(deployment.http, held.refresh_token)).status_code == 200
 
 
@@ -328,7 +328,7 @@ async def test_a_rename_in_a_moving_slot_is_finished_by_a_repetition(
 
 
 def count_refusals() -> float:
-    return Scrape(metrics.render().decode()).sum("token_service_redis_moving_slot_refusals_total")
+    return Scrape(metrics.render().decode()).sum("token_service_redis_moving_slot_rejections_total")
 
 
 async def ask_doctor(cluster: Cluster) -> Any:

@@ -145,7 +145,7 @@ def test_the_service_gives_a_token(container: Container, network: Network) -> No
         (("client", "list"), "", "phone-app"),
         (("user", "list"), "", ALICE.username),
         (("seed", "/run/secrets/seed.yaml"), "", "No changes"),
-        (("doctor",), "", "answers, takes writes and runs"),
+        (("doctor",), "", "is reachable, accepts writes and runs"),
         (("token", "inspect"), "tsat1_" + "0" * 47, "was never issued"),
     ],
 )

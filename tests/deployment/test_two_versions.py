@@ -65,7 +65,7 @@ class Version(NamedTuple):
     environment: dict[str, str]
 
     def console(self, *words: str) -> None:
-        command = [sys.executable, "-m", "service.admin", *words, "--yes"]
+        command = [sys.executable, "-m", "service.admin", *words]
         subprocess.run(command, cwd=self.folder, env=self.environment, check=True, capture_output=True)
 
 

@@ -179,7 +179,7 @@ async def test_full_redis_accepts_a_sign_out_and_a_session_end(
         assert (await browser.send(entry.action, entry.fields)).status_code == 200
         assert deployment.find_family(tokens["refresh_token"]) is None
         assert not deployment.knows_access_token(tokens["access_token"])
-        assert deployment.find_ending(tokens["refresh_token"]) == "signed_out_there"
+        assert deployment.find_ending(tokens["refresh_token"]) == "signed_out"
         await browser.submit(page.response, "/sessions/sign-out", {})
 
     assert not list(deployment.store.scan_iter("browser:*"))

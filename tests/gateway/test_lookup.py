@@ -274,7 +274,7 @@ async def test_record_of_unknown_version_is_an_error(
     record = store.get(access_key_of(tokens[0]))
     store.set(access_key_of(tokens[0]), f"3{str(record)[1:]}", px=60_000)
 
-    with pytest.raises(StoreUnavailable, match="version '3'; this library knows version 2"):
+    with pytest.raises(StoreUnavailable, match="version '3'; this library reads version 2"):
         await lookup.lookup(tokens[0])
 
     assert await is_live(lookup, tokens[1])

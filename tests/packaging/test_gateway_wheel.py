@@ -122,7 +122,7 @@ def test_an_outage_is_logged_under_the_name_of_the_library(api: FreshEnvironment
     answer = run(api, REFUSE, f"redis://127.0.0.1:{free_port()}", cwd=tmp_path)
 
     assert answer.stdout == "503\n"
-    assert "ERROR:token_service_gateway.gateway:the store is not available: " in answer.stderr
+    assert "ERROR:token_service_gateway.gateway:Redis is unavailable: " in answer.stderr
 
 
 def test_sentinels_without_redis_py_name_the_extra(api: FreshEnvironment, tmp_path: Path) -> None:

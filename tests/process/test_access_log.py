@@ -96,7 +96,7 @@ async def test_request_is_logged_in_one_line_without_secrets(service: ServicePro
         ("request", 500, "unforeseen"),
     ]
     assert {request["path"] for request in requests} == {TOKEN, REVOKE, REVOKE_ALL}
-    assert {"ms", "address", "client_id", "username", "realm", "family", "scope"} <= set(requests[10])
+    assert {"ms", "address", "client_id", "username", "realm", "session", "scope"} <= set(requests[10])
     events = [json.loads(line) for line in service.log.read_text().splitlines() if '"service.audit"' in line]
     assert [event["event"] for event in events if "method" not in event and "seed" not in str(event)] == [
         "login_succeeded"

@@ -83,7 +83,7 @@ def record_replays(times: int) -> None:
             username="alice",
             realm="main",
             sub="alice's id",
-            family=f"{number}",
+            session=f"{number}",
         )
 
 
@@ -295,7 +295,7 @@ async def test_hanging_redis_delays_the_shutdown_within_its_bound(
     waited = held_time.read() - began
 
     assert -SAME_SECONDS <= waited - LAST_SECONDS <= STEP_SECONDS + SAME_SECONDS
-    assert events_of(json_logs)[-1] == ("events_lost", {"count": 4, "reason": "the worker ended"})
+    assert events_of(json_logs)[-1] == ("events_lost", {"count": 4, "reason": "the worker exited"})
 
 
 @pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")

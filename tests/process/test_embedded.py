@@ -83,7 +83,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:
     store = EmbeddedStore(tmp_path)
     try:
         store.claim()
-        with pytest.raises(StoreFailed, match=r"store\.log ends: \S"):
+        with pytest.raises(StoreFailed, match=r"store\.log: \S"):
             store.start()
     finally:
         store.stop()
@@ -105,7 +105,7 @@ def test_unreadable_data_ends_the_start_with_its_remedy(start: Start, tmp_path: 
     start(tmp_path).stop()
     for file in data.glob("*.rdb"):
         file.write_bytes(b"REDIS9999" + file.read_bytes()[9:])
-    with pytest.raises(StoreFailed, match="set REDIS_URL to such a server, or move the data away"):
+    with pytest.raises(StoreFailed, match="set REDIS_URL to such a server or move the data away"):
         start(tmp_path)
 
 

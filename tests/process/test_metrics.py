@@ -52,7 +52,7 @@ def send_malformed_refreshes(service: ServiceProcess, number: int) -> None:
 
 
 def count_refused(scrape: Scrape) -> float:
-    return scrape.sum("token_service_requests_total", endpoint="token", grant="refresh_token", outcome="refused")
+    return scrape.sum("token_service_requests_total", endpoint="token", grant="refresh_token", outcome="rejected")
 
 
 def wait_until_refused(port: int, number: int, host: str = "127.0.0.1") -> Scrape:
@@ -146,7 +146,7 @@ def test_metrics_of_dead_workers_are_kept(
             if sample.name.endswith(("_total", "_count", "_bucket", "_sum")):
                 assert after.sum(sample.name, **sample.labels) >= sample.value, sample
         assert after.sum("token_service_build_info") == 1
-        assert after.sum("token_service_client_refusals_total", client_id=PHONE_APP.client_id) == 2 * REQUESTS
+        assert after.sum("token_service_client_rejections_total", client_id=PHONE_APP.client_id) == 2 * REQUESTS
         assert_only_metrics_are_served(own_port)
         assert ask("127.0.0.1", service.port)[0] == 404
         assert_refused_where_the_address_is_in_use(environment)
@@ -200,7 +200,7 @@ def test_metrics_address_of_one_process_is_private(
         wait_until(lambda: "may not count sessions" in service.log.read_text(), "the line in the log")
         found = wait_until_refused(own_port, 3, "::1")
 
-        assert not found.label_values("token_service_live_objects", "kind")
+        assert not found.label_values("token_service_stored_objects", "kind")
         assert service.log.read_text().count("may not count sessions") == 1
         assert ask("127.0.0.1", service.port)[0] == 404
         assert not list(metrics_parent_folder.iterdir())

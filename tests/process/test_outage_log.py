@@ -19,6 +19,6 @@ def test_end_of_an_outage_is_logged_once_with_its_cost(caplog: pytest.LogCapture
     report.report_recovery()
 
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("ERROR", "the organisation is away: no answer (requests refused since the last report: 1)"),
-        ("WARNING", "over: the organisation is away (requests refused since the last report: 7)"),
+        ("ERROR", "the organisation is away: no answer (requests rejected since the last report: 1)"),
+        ("WARNING", "resolved: the organisation is away (requests rejected since last report: 7)"),
     ]

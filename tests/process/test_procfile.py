@@ -43,7 +43,7 @@ def test_the_example_seed_is_refused_at_a_public_address(checkout: Path, redis_p
 
     assert (ended.returncode, ended.stdout) == (2, "")
     (line,) = ended.stderr.splitlines()
-    assert line.startswith("TOKEN_SERVICE_SEED_FILE: not set: expected a seed file of your own, since HOST '")
+    assert line.startswith("TOKEN_SERVICE_SEED_FILE: not set: expected your own seed file, because HOST '")
 
 
 def test_the_example_seed_is_the_default_on_this_machine(checkout: Path, redis_port: int) -> None:

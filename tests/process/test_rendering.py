@@ -259,9 +259,9 @@ def test_ages_are_shown_in_the_largest_unit(age: timedelta, expected: str) -> No
 def test_lifetime_lists_its_possible_ends() -> None:
     day = 86_400_000
 
-    assert ENGLISH.lifetime(30 * day, None) == "Until you end it or it goes unused for 30 days"
-    assert ENGLISH.lifetime(30 * day, 90 * day).endswith("unused for 30 days, but no longer than 90 days")
-    assert ENGLISH.lifetime(30 * day, 7 * day) == "Until you end it, but no longer than 7 days"
+    assert ENGLISH.lifetime(30 * day, None) == "Until you remove it, or until it has not been used for 30 days"
+    assert ENGLISH.lifetime(30 * day, 90 * day).endswith("used for 30 days, for at most 90 days")
+    assert ENGLISH.lifetime(30 * day, 7 * day) == "Until you remove it, for at most 7 days"
 
 
 # Colours

@@ -169,7 +169,7 @@ def test_a_bad_seed_is_refused(start: Start, tmp_path: Path) -> None:
     service = start(TOKEN_SERVICE_SEED_FILE=str(seed))
     assert service.wait() == 2
     first, *mistakes = service.log.read_text().splitlines()
-    assert first == f"mistakes in the seed file {seed}:"
+    assert first == f"errors in the seed file {seed}:"
     assert [mistake.partition(":")[0] for mistake in mistakes] == ["clients[0].client_idd", "clients[0].client_id"]
     assert not service.data_dir.exists()
 
@@ -319,7 +319,7 @@ def test_without_its_embedded_store_the_service_answers_503(start_ready: Start) 
     service = start_ready()
     with service.store() as store:
         os.kill(store.info("server")["process_id"], signal.SIGKILL)
-    wait_until(lambda: "the embedded store died; restart the service" in service.log.read_text())
+    wait_until(lambda: "the embedded store exited; restart the service" in service.log.read_text())
     wait_until(lambda: service.get("/readyz") == 503)
 
 
@@ -363,7 +363,7 @@ def test_hanging_worker_delays_a_restart_for_a_bounded_time(start_ready: Start) 
 
     service.signal(signal.SIGHUP)
 
-    wait_until(lambda: "a worker does not end; killing it" in service.log.read_text())
+    wait_until(lambda: "a worker did not stop in time; killing it" in service.log.read_text())
     wait_until(lambda: len(find_workers(service)) == 4)
     wait_until(lambda: not Path(f"/proc/{stopped_worker}").exists())
     assert service.get("/readyz") == 200
@@ -377,7 +377,7 @@ def test_broken_seed_file_does_not_stop_a_new_worker(start_ready: Start, tmp_pat
     seed = tmp_path / "seed.yaml"
     seed.write_text(SEED)
     service = start_ready(WEB_CONCURRENCY="2", TOKEN_SERVICE_SEED_FILE=str(seed))
-    wait_until(lambda: service.log.read_text().count("is in force; entries") == 2)
+    wait_until(lambda: service.log.read_text().count("is loaded; entries") == 2)
 
     seed.write_text("clients:\n  - client_idd: shop\n")
     os.kill(find_workers(service)[0], signal.SIGKILL)
@@ -388,7 +388,7 @@ def test_broken_seed_file_does_not_stop_a_new_worker(start_ready: Start, tmp_pat
     assert [service.get("/healthz") for _ in range(50)] == [200] * 50
 
     seed.write_text(SEED)
-    wait_until(lambda: service.log.read_text().count("is in force; entries") == 3)
+    wait_until(lambda: service.log.read_text().count("is loaded; entries") == 3)
     wait_until(lambda: [service.get("/readyz") for _ in range(50)] == [200] * 50)
     assert service.process.poll() is None
     assert len(find_workers(service)) == 3

@@ -54,8 +54,8 @@ PUBLIC = [
 def test_the_example_seed_starts_at_no_public_address(tmp_path: Path, public: dict[str, str], named: str) -> None:
     (line,) = mistakes({"TOKEN_SERVICE_DATA_DIR": str(tmp_path)} | public)
 
-    assert line.startswith(f"TOKEN_SERVICE_SEED_FILE: not set: expected a seed file of your own, since {named} is not ")
-    assert line.endswith(f", name {EXAMPLE_SEED})")
+    assert line.startswith(f"TOKEN_SERVICE_SEED_FILE: not set: expected your own seed file, because {named} is ")
+    assert line.endswith(f", set this to {EXAMPLE_SEED})")
 
 
 @pytest.mark.clause("decided-example-seed-not-public")
@@ -72,7 +72,7 @@ def test_named_example_seed_is_accepted(tmp_path: Path, seed_file: str) -> None:
 def test_example_seed_refuses_an_inherited_socket(tmp_path: Path, seed_file: str) -> None:
     folder = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path)}
 
-    with pytest.raises(BadSettings, match="since the socket of --fd 3 is not this machine alone"):
+    with pytest.raises(BadSettings, match="because the socket of --fd 3 is reachable from other machines"):
         load_settings(folder, handed_socket=3)
     for named in (str(EXAMPLE_SEED), seed_file):
         load_settings(folder | {"TOKEN_SERVICE_SEED_FILE": named}, handed_socket=3)
@@ -199,7 +199,7 @@ WRONG = {
 @pytest.mark.clause("decided-bad-setting", "6749-3.2-no-fragment")
 def test_mistake_names_variable_value_and_expectation(variable: str, value: str) -> None:
     (line,) = mistakes(PRODUCTION | {variable: value})
-    shown = "a value that is not shown" if variable == "REDIS_URL" else repr(value)
+    shown = "(hidden)" if variable == "REDIS_URL" else repr(value)
     assert line.startswith(f"{variable}: {shown}: expected ")
 
 
@@ -207,7 +207,7 @@ def test_mistake_names_variable_value_and_expectation(variable: str, value: str)
 def test_with_redis_url_a_key_is_required() -> None:
     (line,) = mistakes({"REDIS_URL": "redis://localhost"})
     assert line == (
-        "TOKEN_SERVICE_SECRET_KEY: not set: expected 32 bytes or more, as REDIS_URL is set. "
+        "TOKEN_SERVICE_SECRET_KEY: not set: expected 32 bytes or more, because REDIS_URL is set. "
         "Make a key: head -c 48 /dev/urandom | base64"
     )
 
@@ -227,8 +227,8 @@ def test_a_weak_key_is_refused_and_not_shown(key: str) -> None:
     (line,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_SECRET_KEY": f"{KEY},{key}"})
 
     assert line == (
-        "TOKEN_SERVICE_SECRET_KEY: a value that is not shown: "
-        "expected 32 bytes or more in each key, 16 of them distinct (key 2 of 2 is weaker)"
+        "TOKEN_SERVICE_SECRET_KEY: (hidden): "
+        "expected each key to have at least 32 bytes, 16 of them different (key 2 of 2 has fewer)"
     )
 
 
@@ -262,7 +262,7 @@ def test_a_secret_may_come_from_a_file(secret_files: dict[str, str]) -> None:
 @pytest.mark.clause("decided-secrets-from-files")
 def test_a_secret_comes_from_one_place(secret_files: dict[str, str]) -> None:
     assert mistakes(PRODUCTION | secret_files) == tuple(
-        f"{variable}: {file!r}: expected only one of {variable.removesuffix('_FILE')} and this"
+        f"{variable}: {file!r}: expected either {variable.removesuffix('_FILE')} or this, not both"
         for variable, file in secret_files.items()
     )
 
@@ -270,9 +270,9 @@ def test_a_secret_comes_from_one_place(secret_files: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "a file that is not empty and has at most 64 KiB"),
-        (b" \n", "a file that is not empty and has at most 64 KiB"),
-        (b"h" * 70_000, "a file that is not empty and has at most 64 KiB"),
+        (b"", "a non-empty file of at most 64 KiB"),
+        (b" \n", "a non-empty file of at most 64 KiB"),
+        (b"h" * 70_000, "a non-empty file of at most 64 KiB"),
         (b"hunter2 \xff", "a readable file in UTF-8"),
         (None, "a file that exists and can be read"),
     ],

@@ -84,5 +84,5 @@ def test_start_with_a_custom_seed_shows_its_warnings(tmp_path: Path) -> None:
     with start_at_terminal(tmp_path / "data", TOKEN_SERVICE_SEED_FILE=str(seed)) as service:
         screen = "\n".join(service.read_until(LAST_LINE_OF_OTHERS))
 
-    assert "client secrets of fewer than 20 characters can be guessed: shop" in screen
+    assert "client secrets shorter than 20 characters can be guessed: shop" in screen
     assert "short one" not in screen

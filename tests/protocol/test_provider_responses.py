@@ -255,7 +255,7 @@ def test_a_token_that_cannot_be_used_is_a_misanswer(changes: dict[str, object]) 
 @pytest.mark.parametrize("status", [201, 204, 302, 500])
 @pytest.mark.parametrize("body", [TOKENS, {"error": "invalid_grant"}])
 def test_other_statuses_are_outages(status: int, body: object) -> None:
-    with pytest.raises(InvalidProviderResponse, match=f"its token response has status {status}"):
+    with pytest.raises(InvalidProviderResponse, match=f"its token response returned status {status}"):
         answer(status, body)
 
 
@@ -281,7 +281,7 @@ def test_unknown_error_form_is_refused_without_an_echo(error: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"no", b"[]", b"{}", b'{"error":null}', b'{"error":7}', b"\xff"], ids=repr)
 def test_an_error_without_a_name_is_a_misanswer(body: bytes) -> None:
-    with pytest.raises(InvalidProviderResponse, match="its answer with status 400 is not JSON"):
+    with pytest.raises(InvalidProviderResponse, match="its response with status 400 is not JSON"):
         answer(400, body)
 
 
@@ -363,4 +363,4 @@ def test_malformed_json_is_named_and_not_quoted() -> None:
     for body in (b"a secret", b'"a secret"', b"[" * 100_000, b"\xff"):
         with pytest.raises(InvalidProviderResponse) as caught:
             parse_json(body, dict[str, Any], "its key set")
-        assert str(caught.value) == "its key set is not JSON of the expected form"
+        assert str(caught.value) == "its key set is not JSON of the expected format"

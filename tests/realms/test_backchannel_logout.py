@@ -175,9 +175,9 @@ async def test_refused_logout_ends_nothing(cep: None, http: httpx2.AsyncClient, 
     session = await log_in(http)
     token = provider.make_logout_token()
 
-    assert_refused(await log_out(http, provider.make_logout_token(aud="another")), "The aud of the logout token is not")
-    assert_refused(await log_out(http, token.rpartition(".")[0] + "."), "signed")
-    assert_refused(await log_out(http, provider.make_logout_token(header={"kid": "forged"})), "signed")
+    assert_refused(await log_out(http, provider.make_logout_token(aud="another")), "The aud of the logout token")
+    assert_refused(await log_out(http, token.rpartition(".")[0] + "."), "sign")
+    assert_refused(await log_out(http, provider.make_logout_token(header={"kid": "forged"})), "signature")
     assert_refused(await http.post(LOGOUT, data={"x": "y"}), "logout_token is missing")
     assert_refused(await http.post(f"{LOGOUT}?logout_token={token}"), "content type")
     assert_refused(await http.post(LOGOUT, data={"logout_token": [token, token]}), "more than once")
@@ -199,7 +199,7 @@ async def test_realm_without_logout_is_not_found(
 
     for realm in ("cep", "main", "other", "%20"):
         path = f"/oauth2/v1/backchannel-logout/{realm}"
-        assert_refused(await log_out(http, provider.make_logout_token(), path), "no back-channel logout", 404)
+        assert_refused(await log_out(http, provider.make_logout_token(), path), "not support back-channel logout", 404)
     assert provider.requests == [] or "jwks_uri" in changes  # which are then looked for
 
 
@@ -220,7 +220,7 @@ async def test_one_of_many_repeats_of_a_token_ends_sessions(
     clock.advance(1)  # each logout moves the mark by a millisecond at least
     session = await log_in(http)
     for response in await asyncio.gather(*(log_out(http, token) for _ in range(CONTENDERS))):
-        assert_refused(response, "this jti has done its work")
+        assert_refused(response, "this jti has already been processed")
     assert await is_live(http, session)
 
 
@@ -236,7 +236,7 @@ async def test_used_token_is_refused_until_it_is_too_old(
     assert_refused(await log_out(http, token), "jti")
     clock.advance(20)
 
-    assert_refused(await log_out(http, token), "The iat of the logout token is not")
+    assert_refused(await log_out(http, token), "The iat of the logout token violates")
 
 
 @pytest.mark.clause("decided-logout-token-once")
@@ -315,7 +315,7 @@ async def test_forged_tokens_cause_few_requests_for_keys(
     many = [provider.make_logout_token(header={"kid": "forged"}), right[:-342] + "A" * 342] * CONTENDERS
     for count in (2, 2, 3):
         for response in await asyncio.gather(*(log_out(http, forged) for forged in many)):
-            assert_refused(response, "signed")
+            assert_refused(response, "signature")
         assert len(provider.calls(KEYS)) == count
         held_time.advance(4)
 

@@ -52,7 +52,7 @@ INVALID_ANSWERS = [
     fault_case("metadata: a page", answers(OPENID_METADATA, PAGE), "not JSON"),
     fault_case("token: a page", answers(TOKEN, PAGE), "not JSON"),
     fault_case("userinfo: a page", answers(USERINFO, PAGE), "not JSON", entry=BY_USERINFO),
-    fault_case("token: a connection that ends", answers(TOKEN, Drop()), "broke off"),
+    fault_case("token: a connection that ends", answers(TOKEN, Drop()), "closed unexpectedly"),
     fault_case("no metadata", answers(OPENID_METADATA, Reply(404)), "publishes no metadata"),
     fault_case("metadata of another issuer", lambda it: it.metadata.update(issuer=OTHER_ISSUER), "is for the issuer"),
     fault_case(
@@ -62,7 +62,7 @@ INVALID_ANSWERS = [
         entry={"username_claim": "email"},
     ),
     fault_case(
-        "an inactive token", lambda it: it.introspection.update(active=False), "not active", entry=BY_INTROSPECTION
+        "an inactive token", lambda it: it.introspection.update(active=False), "as inactive", entry=BY_INTROSPECTION
     ),
     fault_case(
         "a missing user name", claims(employee=None), "the claim employee", entry={"username_claim": "employee"}
@@ -94,7 +94,7 @@ async def test_a_refusal_is_access_denied(assert_fault: AssertFault, fault: Faul
 
 @pytest.mark.clause("decided-external-realm-down")
 async def test_a_late_answer_is_an_outage(assert_fault: AssertFault, time_passes_while_waiting: None) -> None:
-    await assert_fault(Fault(answers(TOKEN, Hang()), "no answer within 5 s"))
+    await assert_fault(Fault(answers(TOKEN, Hang()), "no response within 5 s"))
 
 
 @pytest.mark.clause("decided-external-username")

@@ -304,7 +304,7 @@ async def test_redis_and_log_never_hold_provider_secrets(
 
     assert statuses == [400] + [503] * (len(quoting) - 1)
     assert '"level":"debug"' in log
-    assert "the identity provider of realm cep fails" in log
+    assert "the identity provider of realm cep is unavailable" in log
     secrets = [PASSWORD, guessed, CLIENT_SECRET, BASIC.removeprefix("Basic "), id_token, *id_token.split(".")]
     secrets += [*handed_out.values(), PASSWORD.replace(" ", "+"), guessed.replace(" ", "+")]
     assert find_secrets(log.encode(), secrets) == set()

@@ -90,4 +90,4 @@ async def test_address_with_many_refused_logins_is_reported(
         await worker.attempts.count([counter])
     await log_in_with_password(http, USERNAME, PASSWORD)
 
-    assert events_of(json_logs) == [("login_throttled", AT_CEP | {"reason": "provider_spared"})]
+    assert events_of(json_logs) == [("login_throttled", AT_CEP | {"reason": "provider_throttled"})]

@@ -137,7 +137,7 @@ async def test_call_does_not_wait_for_heartbeats(settled_time: SettledTime) -> N
         await settled_time.let_pass(UNREAD_REPLY_SECONDS)
 
         assert call.done()
-        with pytest.raises(ConnectionLost, match="no answer within 1 s"):
+        with pytest.raises(ConnectionLost, match="no response within 1 s"):
             await call
 
 
@@ -188,7 +188,7 @@ async def test_a_server_that_ends_every_connection_sees_few(
 async def test_master_named_by_sentinels_ends_the_pause(
     settled_time: SettledTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`disconnect` is called if the Sentinels name another master. The pause could last two seconds more."""
+    """`disconnect` is called if the Sentinels report a different master. The pause could last two seconds more."""
     monkeypatch.setattr(random, "uniform", lambda _, most: most)
     async with scripted_redis() as scripted:
         scripted.hello = b"-LOADING not yet\r\n"
@@ -196,7 +196,7 @@ async def test_master_named_by_sentinels_ends_the_pause(
         await settled_time.settle()
         assert scripted.accepted == 1
 
-        master.disconnect("the Sentinels name another master")
+        master.disconnect("the Sentinels report a different master")
 
         await settled_time.settle()
         assert scripted.accepted == 2

@@ -136,7 +136,7 @@ async def test_nothing_is_confirmed_for_another_master(
     for sentinel in scripted:
         report(sentinel, port=7001)
 
-    with pytest.raises(StoreUnavailable, match="another master"):
+    with pytest.raises(StoreUnavailable, match="different master"):
         await count(settled_time, scripted)
 
 

@@ -55,7 +55,7 @@ async def test_one_blocked_user_leaves_other_changes_free(
 
     assert sessions.live(bob) == [False]
     assert await worker.registry.list_pending_users() == [UserEnding.of(alice.identity, "user_disabled")]
-    assert len([line for line in caplog.messages if "have not ended yet" in line]) == 2, "one by each process"
+    assert len([line for line in caplog.messages if "are not revoked yet" in line]) == 2, "one by each process"
 
     sessions.store.delete(alice.key, mark_key(alice.identity.shard, alice.identity.digest))
     await worker.pending_revocations.run_all()

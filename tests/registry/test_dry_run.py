@@ -69,7 +69,7 @@ async def test_force_overrides_other_changes(worker: Worker, seeding: Seeding) -
     difference = await seeding.compare(FIRST.seed, force=True)
     outcome = await seeding.apply(FIRST.seed, force=True)
 
-    assert [(change.name, change.act, lines_of(change)) for change in difference.details] == [
+    assert [(change.name, change.action, lines_of(change)) for change in difference.details] == [
         ("web-shop", "update", ["client_secret: changed"]),
         ("alice@example.com", "update", ["disabled: true → false"]),
         ("bob@example.com", "add", []),

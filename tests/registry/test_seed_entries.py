@@ -10,10 +10,10 @@ from service.registry.seed_file.read import parse_seed
 
 CODE_CLIENT = "clients:\n  - client_id: app\n    grant_types: [authorization_code]\n    redirect_uris: "
 CLIENT = "clients:\n  - client_id: app\n    "
-SCHEME = "expected the scheme http or https, or one of an app's own with a dot in it, such as com.example.app"
+SCHEME = "expected the scheme http or https, or an app's own scheme with a dot, such as com.example.app"
 FORM = (
-    "expected an absolute URI with a valid host and port, in printable ASCII, "
-    "without spaces, backslashes, fragment and user information"
+    "expected an absolute URI such as https://app.example/callback, "
+    "without fragment, user information, spaces and backslashes"
 )
 USER = "users:\n  - username: alice@example.com\n    "
 HASH = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$0mF1Zk7eNnV2c0y1bXZkZ0hGd2tLb0hGd2tLb0hGd2s"
@@ -141,7 +141,7 @@ def test_no_name_in_realm_main_has_an_invisible_character(mark: str) -> None:
     seed = {"realms": {"cep": {"client_id": "us", "issuer": "https://a.example"}}, "users": users}
 
     assert find_mistakes(msgspec.json.encode(seed).decode()) == [
-        "users[0].username: expected a name without invisible characters, and without blanks other than the space"
+        "users[0].username: expected a name without invisible characters, and no white space except spaces"
     ]
 
 
@@ -209,7 +209,7 @@ def test_lifetimes_are_numbers_or_text_with_a_unit() -> None:
 @pytest.mark.parametrize("value", ["10 m", "-1", "36501d", "true", "[10]", ".inf", "''", "0"])
 def test_a_bad_lifetime_is_named_with_its_place(value: str) -> None:
     span = "seconds, or a number with s, m, h or d, such as 90, 1.5h or 30d"
-    expected = "a time that is longer than 0" if value == "0" else span
+    expected = "a duration greater than 0" if value == "0" else span
 
     assert find_mistakes(f"{CLIENT}session_max_age: {value}") == [f"clients[0].session_max_age: expected {expected}"]
 

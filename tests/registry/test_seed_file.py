@@ -100,11 +100,11 @@ def test_known_keys_are_listed_once_for_keys_like_none() -> None:
     assert told == [
         "user: unknown key; did you mean users?",
         "users[0].x: unknown key",
-        "known keys of a user: username, realm, id, password, password_hash, roles, name, disabled",
+        "allowed keys of a user: username, realm, id, password, password_hash, roles, name, disabled",
         "users[1].y: unknown key",
         "users[1].rolse: unknown key; did you mean roles?",
         "users[1].username: is missing",
-        "users[1].password: is missing (or password_hash)",
+        "users[1].password: password or password_hash is required",
     ]
 
 

@@ -24,7 +24,7 @@ async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, wo
         hash_password("x"),
     )
     seed = parse_seed(clients(one=short, other=long, third=f"client_secret_hash: {hashed!r}", public="scope: ''"))
-    warning = "client secrets of fewer than 20 characters can be guessed: one"
+    warning = "client secrets shorter than 20 characters can be guessed: one"
 
     assert (await seeding.compare(seed)).warnings == (warning,)
     assert (await seeding.apply(seed)).warnings == (warning,)
@@ -53,13 +53,13 @@ users:
     risk, *others = (await seeding.apply(seed)).warnings
     assert risk.startswith("realm foo: trust_email: ")
     assert others == [
-        "foo: no scope can name this realm; a scope can name main, cep",
-        "idle: it has no grant type and none of introspect, revoke_users and manage_users, so it can do nothing",
-        "keeper: it has no scope, so it may manage only users without roles, who cannot log in",
-        "mute: it has no scope, so all of its requests are refused",
+        "foo: this realm cannot be used: only main, cep can appear in a scope",
+        "idle: it can do nothing: it has no grant type, and none of introspect, revoke_users or manage_users",
+        "keeper: it has no scope, so it can manage only users without roles, who cannot log in",
+        "mute: it has no scope, so all of its requests are rejected",
         "open: codes are sent unencrypted to http://shop.example/",
-        "star: the * in https://*.example/ matches only a *: register each redirect URI by itself",
-        "dave: the user name is not an e-mail address, as realm main expects",
-        "erin@example.com: the user has no role and cannot log in without one",
+        "star: the * in https://*.example/ matches only a *: register each redirect URI separately",
+        "dave: user names of realm main should be email addresses",
+        "erin@example.com: the user has no role, so they cannot log in",
     ]
     assert (await seeding.apply(seed, force=True)).warnings == (risk,)

@@ -75,8 +75,8 @@ async def test_unreadable_seed_entry_is_applied_by_force_only(
         outcome = await seeding.apply(make_edited())
         assert (outcome.changes, place.read(store)) == (changes, before)
         [warning] = outcome.warnings
-        assert warning.startswith(f"{place.name}: left as it is, because the entry as last applied cannot be read: ")
-        assert "seed --force applies it" in warning
+        assert warning.startswith(f"{place.name}: left unchanged, because the entry as last applied cannot be read: ")
+        assert "seed --force overwrites it" in warning
 
     for force in (True, False):
         outcome = await seeding.apply(make_edited(), force=force)
@@ -124,4 +124,4 @@ async def assert_left_alone(seeding: Seeding, store: redis.Redis, place: Place) 
     assert (edited.changes, forced.changes) == (len(EDITS) - 1, 0)
     for outcome in (edited, forced, pruned):
         [warning] = outcome.warnings
-        assert "left as it is, because " in warning
+        assert "left unchanged, because " in warning

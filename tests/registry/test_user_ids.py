@@ -71,8 +71,8 @@ class TestSeeds:
             await refuse_seed(
                 seeding,
                 changed,
-                "users[1].id: is not the one that the user has; an id never changes",
-                "users[0].id: is that of the user kim",
+                "users[1].id: differs from the user's id, which cannot be changed",
+                "users[0].id: already belongs to user kim",
                 force=force,
             )
         assert await list_ids(worker) == {"kim": "k"}
@@ -87,7 +87,7 @@ class TestSeeds:
 
         edited = make_seed({"username": "kim", "id": "k", "name": "Kim"}, {"username": "lee", "name": "Lee"})
         assert (await seeding.apply(edited)).changes == 1
-        await refuse_seed(seeding, edited, "users[0].id: is that of the user ann", force=True)
+        await refuse_seed(seeding, edited, "users[0].id: already belongs to user ann", force=True)
         await editor.delete_user(identify_user("main", "ann"))
         await seeding.apply(edited, force=True)
         assert await list_ids(worker) == {"kim": "k", "lee": LEE.digest}
@@ -105,13 +105,13 @@ class TestSeeds:
         assert len(ids["kim"]) == 22
         assert ids["kim"] != KIM.digest
         assert [warning for warning in outcome.warnings if "random" in warning] == [
-            "kim: the id that follows from the user name is another user's, so a random one was chosen"
+            "kim: the id derived from the user name belongs to another user, so a random id was chosen"
         ]
 
     @pytest.mark.parametrize(
         ("fields", "mistake"),
         [
-            ({"id": "~k"}, "users[0].id: expected 1 to 128 printable ASCII characters without blank and %"),
+            ({"id": "~k"}, "users[0].id: expected 1 to 128 printable ASCII characters without spaces and %"),
             ({"id": "a b"}, "users[0].id: expected 1 to 128"),
             ({"id": "x" * 129}, "users[0].id: expected 1 to 128"),
             ({"id": "k", "realm": "cep"}, "users[0].id: expected none: only users of realm main have an id"),
@@ -148,13 +148,13 @@ class TestImports:
     @pytest.mark.parametrize(
         ("lines", "mistake"),
         [
-            ([make_user("ann", id="a"), make_user("lee", id="a")], "line 2 (lee): id: is already given in line 1"),
-            ([make_user("ann", id="k")], "line 1 (ann): id: is that of the user kim"),
-            ([make_user("kim", id="other")], "line 1 (kim): id: is not the one that the user has; an id never changes"),
-            ([make_user("ann", id="")], "line 1 (ann): id: expected an id, or no such member"),
+            ([make_user("ann", id="a"), make_user("lee", id="a")], "line 2 (lee): id: is a duplicate of line 1"),
+            ([make_user("ann", id="k")], "line 1 (ann): id: already belongs to user kim"),
+            ([make_user("kim", id="other")], "line 1 (kim): id: differs from the user's id, which cannot be changed"),
+            ([make_user("ann", id="")], "line 1 (ann): id: expected an id, or no such field"),
             (
                 [make_user("ann", id="~a")],
-                "line 1 (ann): id: expected 1 to 128 printable ASCII characters without blank",
+                "line 1 (ann): id: expected 1 to 128 printable ASCII characters without spaces",
             ),
         ],
         ids=("doubled", "taken", "changed", "empty", "malformed"),
@@ -171,7 +171,7 @@ class TestImports:
         await import_users(worker, make_user("kim", id="k"))
         await make_editor(worker.redis).put_user(KIM, lambda user: renamed(user, "lee"))
 
-        with pytest.raises(BadSeed, match=r"line 1 \(kim\): id: is that of the user lee"):
+        with pytest.raises(BadSeed, match=r"line 1 \(kim\): id: already belongs to user lee"):
             await import_users(worker, make_user("kim", id="k"))
         await import_users(worker, make_user("kim"))
         assert (await list_ids(worker)).keys() == {"kim", "lee"}

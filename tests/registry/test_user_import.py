@@ -195,5 +195,5 @@ async def test_file_that_changes_after_the_check_is_refused(worker: Worker) -> N
     await users.check(lambda _: None)
     file.truncate(len(file.getvalue()) - 20)
 
-    with pytest.raises(ChangeRefused, match="1 users are imported"):
+    with pytest.raises(ChangeRefused, match="after 1 users"):
         await users.apply(lambda _done, _total: None, actor="root")

@@ -225,7 +225,7 @@ def test_refusals_while_reading_are_logged_once_a_second(held_time: LoopTime, js
         server.advance(REFUSED_REPORT_SECONDS + TICK_SECONDS)
         be_refused(server)
 
-    events = [msgspec.json.decode(line) for line in json_logs.getvalue().splitlines() if "refused_while_read" in line]
+    events = [msgspec.json.decode(line) for line in json_logs.getvalue().splitlines() if "request_rejected" in line]
     assert [line["count"] for line in events] == [1, 20]
     expected = {"status": 431, "reason": "headers_too_many", "address": "127.0.0.1", "count": 1, "level": "warning"}
     assert events[0] | expected == events[0]

@@ -180,7 +180,10 @@ async def test_unknown_client_gets_a_retry_page_without_redis(
         pytest.param({"scope": "realm:main"}, "invalid_scope", "must contain a role", id="no role"),
         pytest.param({"scope": "role:admin"}, "invalid_scope", "not request role:admin", id="beyond the client"),
         pytest.param(
-            {"scope": "realm:cep role:enduser"}, "invalid_scope", "no login for realm:cep", id="a realm without a login"
+            {"scope": "realm:cep role:enduser"},
+            "invalid_scope",
+            "No login is configured for realm:cep",
+            id="a realm without a login",
         ),
         pytest.param({"code_challenge": CHALLENGE}, "invalid_request", "method", id="a challenge without method"),
         pytest.param(

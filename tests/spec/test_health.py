@@ -105,7 +105,7 @@ async def test_emptied_redis_is_not_ready_before_the_seed(
     unready = await http.get("/readyz")
 
     assert unready.status_code == 503
-    assert unready.json() == {"status": "the seed file is not in force yet", "done": 0, "of": 0}
+    assert unready.json() == {"status": "the seed file is not loaded yet", "done": 0, "of": 0}
     await await_status(http, held_time, 200)
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 

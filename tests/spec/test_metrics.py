@@ -134,11 +134,11 @@ async def test_requests_are_counted_by_endpoint_grant_and_outcome(local_http: ht
 
     requests = "token_service_requests_total"
     assert increase.of(requests, endpoint="token", grant="password", outcome="ok") == 1
-    assert increase.of(requests, endpoint="token", grant="password", outcome="refused") == 2
+    assert increase.of(requests, endpoint="token", grant="password", outcome="rejected") == 2
     assert increase.of(requests, endpoint="token", grant="refresh_token", outcome="ok") == 3
     assert increase.of(requests, endpoint="verify", grant="none", outcome="ok") == 1
-    assert increase.of(requests, endpoint="verify", grant="none", outcome="refused") == 1
-    refusals = "token_service_refusals_total"
+    assert increase.of(requests, endpoint="verify", grant="none", outcome="rejected") == 1
+    refusals = "token_service_rejections_total"
     assert increase.of(refusals, endpoint="token", reason="password_wrong") == 1
     assert increase.of(refusals, endpoint="token", reason="client_unknown") == 1
     assert increase.of("token_service_request_duration_seconds_count", endpoint="token") == 6
@@ -166,11 +166,11 @@ async def test_tokens_and_refusals_are_counted_by_client(local_http: httpx2.Asyn
     after = await scrape(local_http)
     increase = MetricsIncrease(before, after)
 
-    issued, refused = "token_service_client_tokens_issued_total", "token_service_client_refusals_total"
+    issued, refused = "token_service_client_tokens_issued_total", "token_service_client_rejections_total"
     assert increase.of(issued) == 2
     for grant in ("password", "refresh_token"):
         assert increase.of(issued, client_id=WEB_SHOP.client_id, grant=grant) == 1
-    assert increase.of(refused) == increase.of(refused, client_id=WEB_SHOP.client_id, outcome="refused") == 5
+    assert increase.of(refused) == increase.of(refused, client_id=WEB_SHOP.client_id, outcome="rejected") == 5
     assert not {"nobody", ""} & (after.label_values(issued, "client_id") | after.label_values(refused, "client_id"))
 
 
@@ -183,7 +183,7 @@ async def test_throttled_is_an_outcome_of_its_own(make_settings: MakeSettings, c
         increase = MetricsIncrease(before, await scrape(local_http))
 
     assert increase.of("token_service_requests_total", endpoint="token", outcome="throttled") == 2
-    assert increase.of("token_service_refusals_total", endpoint="token", reason="login_throttled") == 2
+    assert increase.of("token_service_rejections_total", endpoint="token", reason="login_throttled") == 2
 
 
 async def test_metrics_count_outcomes_of_tokens_and_codes(
@@ -244,7 +244,7 @@ async def test_metrics_count_refused_and_waiting_hash_checks(
 
     assert during.of("token_service_hashing_checks", pool="password") == 8
     assert after.of("token_service_hashing_checks", pool="password") == 0
-    assert after.of("token_service_hashing_refusals_total", pool="password") == 2
+    assert after.of("token_service_hashing_rejections_total", pool="password") == 2
     assert after.of("token_service_hashing_wait_seconds_count", pool="password") == 6
 
 
@@ -258,11 +258,11 @@ async def test_session_gauges_are_set_at_the_start(
     async with serving(make_settings(), clock, address="127.0.0.1") as http:
 
         async def are_counted() -> bool:
-            return (await scrape(http)).sum("token_service_live_objects", kind="session") == 2
+            return (await scrape(http)).sum("token_service_stored_objects", kind="session") == 2
 
         await until_true(are_counted, "the first census")
         found = await scrape(http)
-        assert found.sum("token_service_live_objects", kind="access_token") == 3
+        assert found.sum("token_service_stored_objects", kind="access_token") == 3
         assert found.sum("token_service_redis_memory_bytes") > 0
         assert found.sum("token_service_redis_memory_limit_bytes") == 0
 
@@ -294,10 +294,10 @@ async def test_nothing_that_a_caller_sends_becomes_a_label(local_http: httpx2.As
     }
     assert after.label_values("token_service_requests_total", "outcome") <= {
         "ok",
-        "refused",
+        "rejected",
         "throttled",
         "unavailable",
         "failed",
     }
-    reasons = after.label_values("token_service_refusals_total", "reason")
+    reasons = after.label_values("token_service_rejections_total", "reason")
     assert {"unknown_path", "method_not_allowed", "client_unknown"} <= reasons & DESCRIPTIONS.keys()

@@ -290,28 +290,28 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
         password_grant,
         [
             ("login_succeeded", of_alice()),
-            ("tokens_issued", of_alice(scope=SCOPE, grant_type="password", family=FAMILY)),
+            ("tokens_issued", of_alice(scope=SCOPE, grant_type="password", session=FAMILY)),
         ],
     ),
-    (code_exchange, [("tokens_issued", of_alice(scope=SCOPE, grant_type="authorization_code", family=FAMILY))]),
-    (second_exchange, [("code_replayed", of_alice(family=FAMILY))]),
+    (code_exchange, [("tokens_issued", of_alice(scope=SCOPE, grant_type="authorization_code", session=FAMILY))]),
+    (second_exchange, [("code_replayed", of_alice(session=FAMILY))]),
     (exchange_of_another_client, [("code_misused", of_alice(WEB_SHOP, reason="code_of_another_client"))]),
-    (refresh, [("tokens_refreshed", of_alice(scope=SCOPE, family=FAMILY))]),
-    (repeated_refresh, [("refresh_token_repeated", of_alice(scope=SCOPE, family=FAMILY))]),
-    (replays_in_a_row, [("replay_pattern", of_alice(scope=SCOPE, family=FAMILY))]),
-    (theft, [("refresh_token_replayed", of_alice(scope=SCOPE, reason="refresh_token_replayed", family=FAMILY))]),
+    (refresh, [("tokens_refreshed", of_alice(scope=SCOPE, session=FAMILY))]),
+    (repeated_refresh, [("refresh_token_repeated", of_alice(scope=SCOPE, session=FAMILY))]),
+    (replays_in_a_row, [("replay_pattern", of_alice(scope=SCOPE, session=FAMILY))]),
+    (theft, [("refresh_token_replayed", of_alice(scope=SCOPE, reason="refresh_token_replayed", session=FAMILY))]),
     (
         refresh_by_another_client,
         [
             (
                 "refresh_token_misused",
-                of_alice(WEB_SHOP, scope=SCOPE, reason="refresh_token_of_another_client", family=FAMILY),
+                of_alice(WEB_SHOP, scope=SCOPE, reason="refresh_token_of_another_client", session=FAMILY),
             )
         ],
     ),
-    (refresh_after_a_failover, [("lost_generations_recovered", of_alice(scope=SCOPE, family=FAMILY))]),
+    (refresh_after_a_failover, [("lost_generations_recovered", of_alice(scope=SCOPE, session=FAMILY))]),
     (access_token_revoked, [("access_token_revoked", of_alice())]),
-    (refresh_token_revoked, [("refresh_token_revoked", of_alice(family=FAMILY))]),
+    (refresh_token_revoked, [("refresh_token_revoked", of_alice(session=FAMILY))]),
     (everything_revoked, [("revoke_all", of_alice(None, reason="bearer"))]),
     (
         everything_revoked_by_another_system,
@@ -323,7 +323,7 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
     (login_page, [("login_succeeded", of_alice())]),
     (consent_allowed_by_a_double_click, [("code_issued", of_alice(scope=SCOPE))]),
     (consent_denied_by_a_double_click, [("consent_denied", of_alice(scope=SCOPE))]),
-    (session_ended_on_the_page, [("session_ended", of_alice(family=FAMILY))]),
+    (session_ended_on_the_page, [("session_ended", of_alice(session=FAMILY))]),
     (everything_ended_on_the_page, [("revoke_all", of_alice(None, reason="sessions_page"))]),
     (signed_out, [("signed_out", of_alice(None))]),
     (wrong_password, [("login_failed", of_alice(reason="password_wrong"))]),
@@ -355,9 +355,9 @@ async def test_security_event_is_logged_once_with_user_and_address(
     families = {str(key).rpartition(":")[2] for key in deployment.store.scan_iter("family:*")}
 
     for _, fields in events:
-        family = fields.get("family", "")
+        family = fields.get("session", "")
         assert not family or not families or family in families
-        fields |= {"family": FAMILY} if family else {}
+        fields |= {"session": FAMILY} if family else {}
     assert events == expected
 
 

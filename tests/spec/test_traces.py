@@ -50,7 +50,7 @@ async def test_requests_at_the_same_time_keep_their_traces_apart(
     traceparents = [f"00-{trace_id}-00f067aa0ba902b7-00" for trace_id in trace_ids]
     responses = await asyncio.gather(*(log_in(http, traceparent) for traceparent in traceparents))
     lines = read_requests(json_logs)
-    families = {line["family"]: line["trace_id"] for line in lines if "family" in line}
+    families = {line["session"]: line["trace_id"] for line in lines if "session" in line}
 
     assert {response.status_code for response in responses} == {200}
     assert Counter(line["trace_id"] for line in lines) == Counter(2 * trace_ids)

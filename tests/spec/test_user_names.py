@@ -80,7 +80,7 @@ async def test_an_id_never_changes_and_is_never_shared(http: httpx2.AsyncClient,
     assert_error(taken, 409, "invalid_request")
     assert taken.json()["error_description"] == "Another user has this id."
     assert_error(changed, 400, "invalid_request")
-    assert changed.json()["error_description"].startswith("Malformed user: id: expected the one that the user has")
+    assert changed.json()["error_description"].startswith("Invalid user: id: differs from the user's id")
     assert await worker.registry.users.find(identify_user("main", "ann@example.com")) is None
     assert (await verify(http, token)).headers["x-auth-subject"] == "e"
 

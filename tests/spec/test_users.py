@@ -237,25 +237,25 @@ async def test_any_other_condition_is_refused(
 @pytest.mark.parametrize(
     ("body", "description"),
     [
-        ([], "Malformed user: the body: expected a mapping."),
-        ({}, "There is no such user, and a new user needs a password or a password_hash."),
+        ([], "Invalid user: the body: expected a mapping."),
+        ({}, "The user does not exist. To create it, send a password or a password_hash."),
         (
             SIGN_UP | {"email": "x"},
-            "Malformed user: email: unknown member; known are username, id, password,",
+            "Invalid user: email: unknown field; allowed fields: username, id, password,",
         ),
-        (SIGN_UP | {"realm": "cep"}, "Malformed user: realm: unknown member"),
-        (SIGN_UP | {'"é\\': 1}, "Malformed user: ???: unknown member"),
-        (SIGN_UP | {"x" * 60_000: 1}, "Malformed user: xxx"),
-        ({"password": 5}, "Malformed user: password: Expected "),
-        ({"password": "short"}, "Malformed user: password: expected 8 to 1024 characters in one line."),
-        ({"password_hash": "$argon2id$"}, "Malformed user: password_hash: begins with $argon2id$, "),
-        (SIGN_UP | {"password_hash": "x"}, "Malformed user: password_hash: expected password or password_hash"),
-        (SIGN_UP | {"roles": "enduser"}, "Malformed user: roles: Expected "),
-        (SIGN_UP | {"roles": ["enduser", "king"]}, "Malformed user: roles[1]: expected one of enduser, "),
-        (SIGN_UP | {"name": "a\nb"}, "Malformed user: name: expected at most 255 characters in one line"),
-        (SIGN_UP | {"name": "ä" * 256}, "Malformed user: name: expected at most 255 characters in one line"),
-        (SIGN_UP | {"disabled": "no"}, "Malformed user: disabled: Expected "),
-        *((SIGN_UP | {name: None}, f"Malformed user: {name}: expected a value, not null") for name in MEMBERS),
+        (SIGN_UP | {"realm": "cep"}, "Invalid user: realm: unknown field"),
+        (SIGN_UP | {'"é\\': 1}, "Invalid user: ???: unknown field"),
+        (SIGN_UP | {"x" * 60_000: 1}, "Invalid user: xxx"),
+        ({"password": 5}, "Invalid user: password: Expected "),
+        ({"password": "short"}, "Invalid user: password: expected 8 to 1024 characters in one line."),
+        ({"password_hash": "$argon2id$"}, "Invalid user: password_hash: begins with $argon2id$, "),
+        (SIGN_UP | {"password_hash": "x"}, "Invalid user: password_hash: expected password or password_hash"),
+        (SIGN_UP | {"roles": "enduser"}, "Invalid user: roles: Expected "),
+        (SIGN_UP | {"roles": ["enduser", "king"]}, "Invalid user: roles[1]: expected one of enduser, "),
+        (SIGN_UP | {"name": "a\nb"}, "Invalid user: name: expected at most 255 characters in one line"),
+        (SIGN_UP | {"name": "ä" * 256}, "Invalid user: name: expected at most 255 characters in one line"),
+        (SIGN_UP | {"disabled": "no"}, "Invalid user: disabled: Expected "),
+        *((SIGN_UP | {name: None}, f"Invalid user: {name}: expected a value, not null") for name in MEMBERS),
     ],
     ids=lambda value: ascii(value)[:50],
 )
@@ -311,7 +311,7 @@ async def test_a_name_that_no_user_can_have_is_refused(http: httpx2.AsyncClient,
     deleted = await http.delete(USERS + path, headers=BACK_OFFICE.basic)
 
     for response in (put, deleted):
-        assert_refused(response, 400, "invalid_request", "Malformed user: username: expected ")
+        assert_refused(response, 400, "invalid_request", "Invalid user: username: expected ")
 
 
 @pytest.mark.clause("decided-managed-users-names")
@@ -331,7 +331,7 @@ async def test_the_name_is_one_segment_decoded_once(http: httpx2.AsyncClient, st
     deleted = await http.delete(USERS + path, headers=BACK_OFFICE.basic)
 
     for response in (put, deleted):
-        assert_refused(response, 400, "invalid_request", "Malformed user: username: expected one percent-encoded seg")
+        assert_refused(response, 400, "invalid_request", "Invalid user: username: expected one percent-encoded seg")
     assert sorted(store.scan_iter("user:*")) == users
 
 

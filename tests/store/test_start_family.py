@@ -49,7 +49,7 @@ async def test_one_session_too_many_ends_the_first_to_expire(
     assert sessions.tombstone(first)["reason"] == "session_displaced"
     assert all(sessions.record(each) for each in (refreshed, other, newest, bobs))
     fields = {"client_id": "phone-app", "username": ALICE.username, "realm": "main"}
-    fields["family"] = first.first.family_digest
+    fields["session"] = first.first.family_digest
     assert ("session_displaced", fields) in events_of(json_logs)
 
 

@@ -49,7 +49,7 @@ OTHER_MESSAGES = (
     "Scope has changed",
     "issued in the future",
     "a password at the cooperative",
-    "its userinfo has status 403",
+    "its userinfo returned status 403",
 )
 """Messages of other programs and a password. The code assembles the last one."""
 OTHER_NAMES = {

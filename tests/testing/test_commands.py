@@ -163,7 +163,7 @@ def test_reset_brings_back_the_state_of_the_start(
     ("command", "arguments", "told"),
     [
         ("tokens", {"username": ALICE}, "client_id"),
-        ("tokens", {"username": ALICE, "client_id": "nobody"}, "there is no client nobody"),
+        ("tokens", {"username": ALICE, "client_id": "nobody"}, "client nobody not found"),
         ("tokens", {"username": ALICE, "client_id": APP, "scope": "role:king"}, "role:king"),
         ("tokens", {"username": ALICE, "client_id": APP, "realm": "cep"}, "realm:cep"),
         (

@@ -65,5 +65,5 @@ def test_mistake_in_the_seed_ends_the_start(tmp_path: Path) -> None:
     done = subprocess.run([*PROGRAM, "--seed", str(seed)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"mistakes in the seed file {seed}" in done.stderr
+    assert f"errors in the seed file {seed}" in done.stderr
     assert "clients[0].scopes" in done.stderr

@@ -38,7 +38,7 @@ SHOWN_FIRST: Final = 20
     type=parsed_by(read_since_ms),
     default="0",
     metavar="TIME",
-    help="Only events since this time (ISO 8601), or within the last span, such as 90m or 24h.",
+    help="Only events since this time (ISO 8601), or of a duration until now, such as 90m or 24h.",
 )
 async def events(
     context: AdminContext,
@@ -50,11 +50,11 @@ async def events(
 ) -> None:
     """Print security events, oldest first.
 
-    The events are replays, revocations, changes by operators, throttling and failures. If one kind occurs often in a
-    minute for one user or client, Redis keeps the first events, the newest, and the number of the rest as `repeats`. It
-    keeps about the last ten thousand events of operators, of programs, of users, and of any other caller, for 30 days.
-    With --json each line is one JSON value. A program that begins again with --since gets some events twice: `stream`
-    and `id` identify an event.
+    The events are reused tokens, revocations, changes by operators, throttling and failures. If one event occurs often
+    in a minute for one user or client, Redis keeps the first events, the newest, and the number of the rest as
+    `repeats`. It keeps about ten thousand events each of operators, programs, users and unauthenticated callers, for 30
+    days. With --json, each line is one JSON value. A program that restarts with --since gets some events twice;
+    `stream` and `id` identify duplicates.
     """
     stream = context.event_stream
     names = {username, normalize_username(username)} if username else set()
@@ -71,7 +71,7 @@ async def events(
         with suppress(asyncio.CancelledError):  # Ctrl-C ends --follow
             await _follow(stream, output, get_position(latest), wanted)
     elif not found:
-        output.note("There are no such events.")
+        output.note("No events found.")
 
 
 async def _follow(stream: EventStream, output: Output, after: Position, wanted: Wanted) -> None:
@@ -81,7 +81,7 @@ async def _follow(stream: EventStream, output: Output, after: Position, wanted: 
         try:
             news = await stream.read(after=after)
         except StoreUnavailable as outage:
-            output.note(f"the store does not answer, waiting for it: {outage}", "yellow")
+            output.note(f"Redis is unavailable; waiting: {outage}", "yellow")
             continue
         _print(output, _select(news, wanted))
         after = get_position(news, after)
@@ -94,7 +94,7 @@ def _select(entries: Sequence[StoredEvent], wanted: Wanted) -> list[Event]:
 
 def _decode(entry: StoredEvent) -> Event:
     event: Event = msgspec.json.decode(entry.text)
-    return {"at": format_time(entry.order[0]), "stream": GROUPS[entry.stream], "id": entry.id} | event
+    return {"timestamp": format_time(entry.order[0]), "stream": GROUPS[entry.stream], "id": entry.id} | event
 
 
 def _print(output: Output, events: Sequence[Event]) -> None:
@@ -109,5 +109,7 @@ def _is_about(event: Event, *, names: Collection[str], client_id: str) -> bool:
 
 
 def _word(event: Event) -> str:
-    said = " ".join(f"{name}={value}" for name, value in event.items() if name not in ("at", "stream", "id", "event"))
-    return f"{event['at']}  {event['event']}  {said}"
+    said = " ".join(
+        f"{name}={value}" for name, value in event.items() if name not in ("timestamp", "stream", "id", "event")
+    )
+    return f"{event['timestamp']}  {event['event']}  {said}"

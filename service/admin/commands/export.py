@@ -18,7 +18,7 @@ from service.system.private_files import write_private
 async def export(context: AdminContext, output: Output, file: Path | None) -> None:
     """Write realms, clients and users as a seed file, or print it.
 
-    It has hashes in place of secrets, and no client secrets at identity providers. Only its owner can read the file.
+    It contains hashes instead of secrets, but no client secrets at identity providers. Only its owner can read it.
     """
     from service.registry.seed_file.write import make_sections, write_seed  # PyYAML delays the list of commands
 

@@ -13,7 +13,7 @@ from service.protocol.user import MAX_PASSWORD_CHARACTERS
 
 
 @command(console, "hash-secret", needs_store=False, examples=("hash-secret", "hash-secret --file secret.txt"))
-@click.option("--file", metavar="FILE", help="Read the secret from a file; - is stdin.")
+@click.option("--file", metavar="FILE", help="Read the secret from a file (- for stdin).")
 async def hash_secret(output: Output, file: str | None) -> None:
     """Hash a secret for the seed file.
 
@@ -21,9 +21,9 @@ async def hash_secret(output: Output, file: str | None) -> None:
     """
     secret = read_secret("Secret", file, twice=True)
     if not is_unicode_without_line_ends(secret) or len(secret) > MAX_PASSWORD_CHARACTERS:
-        raise WrongInput(f"secret: expected 1 to {MAX_PASSWORD_CHARACTERS} characters in one line")
+        raise WrongInput(f"secret: expected one line of 1 to {MAX_PASSWORD_CHARACTERS} characters")
     if is_short_secret(secret):
-        output.warn([f"fewer than {MIN_SECRET_CHARACTERS} characters are too few for the secret of a client"])
+        output.warn([f"shorter than {MIN_SECRET_CHARACTERS} characters, which is too short for a client secret"])
     from service.crypto.password_hashing import hash_password  # the libraries of hashes delay the list of commands
 
     hashed = hash_password(secret)

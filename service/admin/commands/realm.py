@@ -16,7 +16,7 @@ from service.protocol.scope import MAIN_REALM, REALMS
 
 @console.group("realm")
 def realms() -> None:
-    """Show the realms as they are in force. A seed file changes them."""
+    """Show the loaded realms. Only a seed file changes them."""
 
 
 @command(realms, "list", examples=("realm list",))
@@ -30,15 +30,15 @@ async def list_realms(context: AdminContext, output: Output) -> None:
 @command(realms, "show", examples=("realm show cep",))
 @click.argument("realm", metavar="NAME")
 async def show_realm(context: AdminContext, output: Output, realm: str) -> None:
-    """Show all fields of a realm but its secret."""
+    """Show all fields of a realm except its secret."""
     if realm == MAIN_REALM:
         output.facts(_describe_main())
         return
     provider = await context.registry.realms.find(realm)
     if provider is None:
-        raise CommandRefused(f"there is no realm {realm}")
+        raise CommandRefused(f"realm {realm} not found")
     callback = f"{context.settings.web_url}/authorization/callback"
-    output.facts(_describe(realm, provider) | {"redirect_uri_there": callback})
+    output.facts(_describe(realm, provider) | {"redirect_uri": callback})
 
 
 def _describe_main() -> dict[str, Any]:
@@ -48,5 +48,5 @@ def _describe_main() -> dict[str, Any]:
 def _describe(name: str, provider: IdentityProvider) -> dict[str, Any]:
     fields = {"issuer": "", "default_roles": ()} | msgspec.structs.asdict(provider)
     del fields["sealed_secret"]
-    known = {"has_secret": bool(provider.sealed_secret), "can_be_asked_for": name in REALMS}
+    known = {"client_secret_set": bool(provider.sealed_secret), "requestable": name in REALMS}
     return {"realm": name} | fields | known

@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from service.admin.command import command, console, parsed_by
+from service.admin.command import asking_command, console, parsed_by
 from service.admin.context import AdminContext
 from service.admin.input import parse_time_ms
 from service.admin.output import Output, WrongInput, format_time
@@ -20,10 +20,10 @@ from service.store.sessions.families import UserEnding
 MAX_COUNTED: Final = 10_000
 """The number of sessions of one user that are counted before they end."""
 
-_THE_REST: Final = "So have their access tokens, and all codes and browser sessions"
+_THE_REST: Final = "So are their access tokens, and all codes and browser sessions"
 
 
-@command(
+@asking_command(
     console,
     "revoke-all",
     examples=(
@@ -32,17 +32,17 @@ _THE_REST: Final = "So have their access tokens, and all codes and browser sessi
         "revoke-all --issued-before 2026-11-21T08:30:00Z",
     ),
 )
-@click.option("--user", "username", metavar="NAME", help="End all sessions of this user.")
+@click.option("--user", "username", metavar="NAME", help="Revoke all sessions of this user.")
 @click.option("--realm", help=f"The realm of --user.  [default: {MAIN_REALM}]")
-@click.option("--client", "client_id", metavar="ID", help="End all sessions with this client.")
+@click.option("--client", "client_id", metavar="ID", help="Revoke all sessions of this client.")
 @click.option(
     "--issued-before",
     "before_ms",
     type=parsed_by(parse_time_ms),
     metavar="TIME",
-    help="End all users' sessions that began before this time (ISO 8601). Use it after you restored a backup.",
+    help="Revoke all sessions that began before this time (ISO 8601). Use this after restoring a backup.",
 )
-@click.option("--everything", is_flag=True, help="Revoke everything of all users. Use it after a stolen key.")
+@click.option("--everything", is_flag=True, help="Revoke all sessions. Use this if the secret key was stolen.")
 @click.option("--from-shard", metavar="SHARD", help="Continue an interrupted revocation of all users at this shard.")
 async def revoke_all(
     context: AdminContext,
@@ -54,10 +54,10 @@ async def revoke_all(
     everything: bool,
     from_shard: str | None,
 ) -> None:
-    """End sessions, with their access tokens. Give exactly one of --user, --client, --issued-before, --everything."""
+    """Revoke sessions and their access tokens. Give one of --user, --client, --issued-before or --everything."""
     given = [username is not None, client_id is not None, before_ms is not None, everything]
     if sum(given) != 1:
-        raise WrongInput("expected exactly one of --user, --client, --issued-before and --everything")
+        raise WrongInput("give exactly one of --user, --client, --issued-before or --everything")
     if realm is not None and username is None:
         raise WrongInput("--realm requires --user")
     if from_shard is not None and not (before_ms is not None or everything):
@@ -74,7 +74,7 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
     """End all sessions of a user. In a realm with an identity provider, users without a record may have sessions."""
     user = await context.get_known_user(realm, username)
     identity = user.identity
-    output.ask(f"End all sessions of {username} in realm {realm}?")
+    output.ask(f"Revoke all sessions of {username} in realm {realm}?")
     ended, is_cut = 0, True
     with suppress(UnreadableRecord):  # all else of the user must end nevertheless
         families, is_cut = await context.families.list_of_user(identity, MAX_COUNTED)
@@ -82,28 +82,28 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
     await context.revocations.revoke_all(identity.shard, identity.digest, reason="console")
     context.record("revoke_all_by_console", **name_user(user), reason="user", count=ended)
     number = f"{ended} or more" if is_cut else ended
-    told = f"All sessions of {username} have ended: {number}. {_THE_REST}."
+    told = f"All sessions of {username} are revoked: {number}. {_THE_REST}."
     output.done(told, username=username, realm=realm, ended=ended)
 
 
 async def _revoke_client(context: AdminContext, output: Output, client_id: str) -> None:
     """End all sessions with a client. A deleted client is refused; its sessions ended when it was deleted."""
     await context.editor.get_client(client_id)
-    output.ask(f"End all sessions with {client_id}?")
+    output.ask(f"Revoke all sessions of {client_id}?")
     with output.progress("Scanning all sessions"):
         ended = await context.session_scan.end_sessions([client_id], lambda _: "console")
     context.record("revoke_all_by_console", client_id=client_id, reason="client", count=ended)
-    rest = "So have their access tokens and codes. Browser sessions stay"
-    told = f"All sessions with {client_id} have ended: {ended}. {rest}."
+    rest = "So are their access tokens and codes. Browser sessions continue"
+    told = f"All sessions of {client_id} are revoked: {ended}. {rest}."
     output.done(told, client_id=client_id, ended=ended)
 
 
 async def _revoke_everybody(context: AdminContext, output: Output, before_ms: int | None, from_shard: str) -> None:
     if before_ms is not None and before_ms > await context.redis.read_clock_ms():
-        raise WrongInput("--issued-before: expected a time that has passed (--everything ends all current sessions)")
+        raise WrongInput("--issued-before: the time must be in the past (--everything revokes all current sessions)")
     issued_before = "" if before_ms is None else format_time(before_ms)
     before = issued_before and f" that began before {issued_before}"
-    output.ask(f"End all sessions{before}, of all users?")
+    output.ask(f"Revoke all sessions{before}, of all users?")
     users, total, group, left = 0, 0, "", list[UserEnding]()
     until_ms = 0 if before_ms is None else before_ms - 1
 
@@ -128,14 +128,14 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
     # Without the lock, two such commands at once could each skip users that the other one is processing.
     async with context.registry.make_lock_for("everybody", context.on_wait) as lock:
         try:
-            with output.progress("Users whose sessions end") as advance:
+            with output.progress("Revoking the sessions of users") as advance:
                 await lock.renew_during(end_sessions())
         except (asyncio.CancelledError, StoreUnavailable):
             where = (shard := min([group, *(user.shard for user in left)])) and f" with --from-shard {shard}"
-            output.note(f"The sessions of {users} users have ended. Repeat the command{where} to end the others.")
+            output.note(f"The sessions of {users} users are revoked. Repeat the command{where} to revoke the rest.")
             raise
         finally:
             reason = "issued_before" if issued_before else "everything"
             context.record("revoke_all_by_console", reason=reason, issued_before=issued_before, count=users)
-    told = f"All sessions{before} of all users have ended. {_THE_REST}{before}. Affected users: {users}."
+    told = f"All sessions{before} of all users are revoked. {_THE_REST}{before}. Affected users: {users}."
     output.done(told, users=users)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from service.admin.command import command, console
+from service.admin.command import asking_command, console
 from service.admin.context import AdminContext
 from service.admin.output import CommandRefused, Line, Output
 from service.registry.warnings import FOREIGN_KEY
@@ -26,15 +26,15 @@ _MARKS: Final[dict[Act, tuple[str, str]]] = {
 }
 
 
-@command(console, "seed", examples=("seed registry.yaml --dry-run", "seed registry.yaml --prune"))
+@asking_command(console, "seed", examples=("seed registry.yaml --dry-run", "seed registry.yaml --prune"))
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--prune", is_flag=True, help="Remove entries that a seed created and this file no longer has.")
-@click.option("--force", is_flag=True, help="Overwrite changes made at the console as well.")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--prune", is_flag=True, help="Remove entries that an earlier seed created and this file lacks.")
+@click.option("--force", is_flag=True, help="Also overwrite changes made with this CLI or over HTTP.")
+@click.option("--dry-run", is_flag=True, help="Show what would change without changing anything.")
 async def seed(context: AdminContext, output: Output, file: Path, prune: bool, force: bool, dry_run: bool) -> None:
     """Add and update realms, clients and users. Running workers see the changes within a second.
 
-    Only fields that were edited in the file are changed. What the console changed in other fields stays.
+    Only fields that were edited in the file are changed. Other fields keep their changes by the CLI.
     """
     from service.registry.seed_file.apply import Seeding  # the libraries of hashes and YAML delay the list of commands
     from service.registry.seed_file.read import load_seed
@@ -64,22 +64,22 @@ def _ask(output: Output, difference: Outcome, force: bool) -> None:
     removed = difference.totals["removed"]
     written = difference.changes - removed
     if removed:
-        output.ask(f"Remove {removed} entries that the file no longer has and end their sessions?")
+        output.ask(f"Remove {removed} entries that are no longer in the file and revoke their sessions?")
     if force and written:
-        output.ask(f"Make {written} records equal to the file and overwrite changes made at the console?")
+        output.ask(f"Overwrite {written} records with the file, discarding changes made with the CLI or over HTTP?")
     if difference.ending and not (removed or force):
-        output.ask_at_terminal(f"Apply the file? The sessions of {difference.ending} entries end (see --dry-run).")
+        output.ask_at_terminal(f"Apply the file? {difference.ending} entries lose their sessions (see --dry-run).")
 
 
 def _list_lines(difference: Outcome) -> Iterator[Line]:
     for change in difference.details:
-        mark, colour = _MARKS[change.act]
+        mark, colour = _MARKS[change.action]
         realm = f" of realm {change.realm}" if change.realm else ""
-        ends = "  (ends sessions)" if change.ends_sessions else ""
+        ends = "  (revokes sessions)" if change.ends_sessions else ""
         yield f"{mark} {change.kind} {change.name}{realm}{ends}", colour
         for field in change.fields:
             yield f"    {field}", colour
-    yield f"✓ {_sum_up(difference)} Nothing was changed.", "green"
+    yield f"✓ Dry run: {_sum_up(difference)}", "green"
 
 
 def _sum_up(outcome: Outcome) -> str:

@@ -1,4 +1,4 @@
-"""The commands `session list` and `session end`. A session is named by its id, as in security events (`family`)."""
+"""The commands `session list` and `session end`. A session is named by its id, as in security events (`session`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from service.admin.command import command, console
+from service.admin.command import asking_command, command, console
 from service.admin.context import AdminContext
 from service.admin.output import CommandRefused, Output, WrongInput, format_time
 from service.protocol.scope import MAIN_REALM, parse_realm
@@ -14,12 +14,12 @@ from service.protocol.user import UserIdentity
 
 ID_CHARACTERS: Final = 22
 MAX_SESSIONS: Final = 500
-SESSION_COLUMNS: Final = ("id", "client_id", "scope", "since", "last_used")
+SESSION_COLUMNS: Final = ("id", "client_id", "scope", "started", "last_used")
 
 
 @console.group("session")
 def sessions() -> None:
-    """List or end the sessions of users. A session is a login of a user with a client."""
+    """List or revoke sessions. A session is a login of a user with a client."""
 
 
 async def list_sessions(context: AdminContext, identity: UserIdentity) -> tuple[list[dict[str, Any]], bool]:
@@ -30,7 +30,7 @@ async def list_sessions(context: AdminContext, identity: UserIdentity) -> tuple[
             "id": digest,
             "client_id": family.client_id,
             "scope": family.scope,
-            "since": format_time(family.created_ms),
+            "started": format_time(family.created_ms),
             "last_used": format_time(family.used_ms),
             "expires": format_time(family.expires_ms),
         }
@@ -45,12 +45,12 @@ async def list_sessions(context: AdminContext, identity: UserIdentity) -> tuple[
 async def list_user_sessions(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """List the sessions of a user, the last used first."""
     rows, is_cut = await list_sessions(context, (await context.get_known_user(realm, username)).identity)
-    output.table(rows, SESSION_COLUMNS, f"The user {username} has no sessions.")
+    output.table(rows, SESSION_COLUMNS, f"User {username} has no sessions.")
     if is_cut:
-        output.note(f"There may be more; {MAX_SESSIONS} are shown.")
+        output.note(f"There may be more; only {MAX_SESSIONS} are shown.")
 
 
-@command(
+@asking_command(
     sessions,
     "end",
     examples=("session end 0E64JM8HcFENZvoGuUu_1g",),
@@ -59,21 +59,21 @@ async def list_user_sessions(context: AdminContext, output: Output, username: st
 )
 @click.argument("session_id", metavar="ID")
 async def end_session(context: AdminContext, output: Output, session_id: str) -> None:
-    """End one session, with its access tokens.
+    """Revoke one session and its access tokens.
 
-    The ID is shown by `session list` and `user show`, and stands as `family` in security events.
+    The ID is shown by `session list` and `user show`, and is the field `session` of security events.
     """
     if len(session_id) != ID_CHARACTERS:
-        raise WrongInput(f"{session_id}: expected the {ID_CHARACTERS} characters that `session list` shows as ID")
+        raise WrongInput(f"{session_id}: expected the {ID_CHARACTERS}-character ID that `session list` shows")
     found = await context.families.find_shard(session_id)
     if found is None:
-        raise CommandRefused(f"there is no session {session_id}: it has ended, or never began")
+        raise CommandRefused(f"session {session_id} not found: it has ended or never existed")
     shard, family = found
-    output.ask(f"End the session {session_id} of {family.username} with {family.client_id}?")
+    output.ask(f"Revoke session {session_id} of {family.username} with {family.client_id}?")
     if not await context.end_session(shard, session_id, family):
-        raise CommandRefused(f"the session {session_id} has already ended")
+        raise CommandRefused(f"session {session_id} has already ended")
     output.done(
-        f"The session {session_id} of {family.username} with {family.client_id} has ended.",
+        f"Session {session_id} of {family.username} with {family.client_id} is revoked.",
         id=session_id,
         client_id=family.client_id,
         username=family.username,

@@ -15,19 +15,18 @@ from service.store.reports.key_statistics import count_keys
 # docs/explanation/benchmarks.md#numbers-for-sizing: bytes in Redis, and seconds of a core of Redis and of the service.
 _BYTES: Final = {"sessions": 580, "users": 580, "access_tokens": 290 + 230}
 _SECONDS: Final = {"refreshes": (26e-6, 0.14e-3), "logins": (34e-6, 22e-3), "lookups": (4e-6, 0.0)}
-_PLAN: Final = "Also calculate what the present load needs, or what it would need with so many sessions."
+_PLAN: Final = "Also calculate what the current load needs, or what this number of sessions would need."
 
 
 @command(console, "stats", examples=("stats", "stats --json", "stats --plan 1000000000"))
 @click.option("--plan", is_flag=False, flag_value=0, type=click.IntRange(0), metavar="[SESSIONS]", help=_PLAN)
-@click.option("--peak", default=3.0, show_default=True, help="The rates at peak, divided by the mean rates.")
-@click.option("--gigabyte-price", default=5.0, show_default=True, help="The price of a gigabyte a month.")
-@click.option("--core-price", default=20.0, show_default=True, help="The price of a core a month.")
+@click.option("--peak", default=3.0, show_default=True, help="Peak rates divided by mean rates.")
+@click.option("--gigabyte-price", default=5.0, show_default=True, help="Price of a gigabyte per month.")
+@click.option("--core-price", default=20.0, show_default=True, help="Price of a core per month.")
 async def stats(context: AdminContext, output: Output, plan: int | None, **options: float) -> None:
-    """Count live objects and the memory that they take.
+    """Count sessions, access tokens, users and clients.
 
-    The objects are sessions, access tokens, users and clients. Every key is counted, on every master. Memory is
-    estimated from samples.
+    Every key on every master is counted. The memory is estimated from samples.
     """
     with output.progress("Counting keys") as advance:
         counts, mean_bytes = await count_keys(context.redis, advance)
@@ -52,7 +51,7 @@ async def stats(context: AdminContext, output: Output, plan: int | None, **optio
     lines = list_facts(facts | {key: format_bytes(facts[key]) for key in ("used_memory", "memory_limit") if facts[key]})
     if plan is not None:
         if not (sessions and servers):
-            raise CommandRefused("a plan needs sessions in Redis, and a Redis user that may call INFO")
+            raise CommandRefused("a plan needs sessions in Redis, and a Redis user with INFO permission")
         load = {name: facts[name] for name in _BYTES} | {
             "refreshes": 1000 * counts["access"] / context.settings.access_token_ms,
             "logins": 1000 * sessions / context.settings.refresh_token_ms,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from service.admin.command import command, console
+from service.admin.command import asking_command, command, console
 from service.admin.context import AdminContext
 from service.admin.input import read_secret
 from service.admin.output import CommandRefused, Output, format_span, format_time, format_when
@@ -34,7 +34,7 @@ def _read_token(context: AdminContext, token: str | None) -> tuple[RandomToken |
 async def inspect_token(context: AdminContext, output: Output, token: str | None) -> None:
     """Explain a token.
 
-    Print its user, its session and generation, whether it is live, and why it ended.
+    Print its user, its session and generation, whether it is valid, and why its session ended.
     """
     access_token, refresh_token = _read_token(context, token)
     now_ms = await context.redis.read_clock_ms()
@@ -47,19 +47,18 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
         facts = _explain_refresh_token(family, refresh_token, now_ms, lifetimes.session_max_age_ms)
     else:
         raise CommandRefused(
-            "not an access token of this service, and no configured key signed it as a refresh token. Was it cut off "
-            "when it was copied, or was its key removed?"
+            "neither an access token of this service nor a refresh token of a configured key. Check that it was copied "
+            "completely, and that its key is still configured"
         )
     output.facts(facts)
 
 
-@command(tokens, "revoke", examples=("token revoke < token.txt",))
+@asking_command(tokens, "revoke", examples=("token revoke < token.txt",))
 @click.argument("token", required=False)
 async def revoke_token(context: AdminContext, output: Output, token: str | None) -> None:
     """Revoke an access token, or the session of a refresh token.
 
-    A refresh token may be of any generation of its session. A terminal is asked first; a program that pipes the token
-    in is not.
+    A refresh token may be of any generation of its session. The command asks for confirmation only at a terminal.
     """
     access_token, refresh_token = _read_token(context, token)
     if access_token is not None:
@@ -74,25 +73,25 @@ async def revoke_token(context: AdminContext, output: Output, token: str | None)
         digest = refresh_token.family_digest
         family = await context.families.find(refresh_token.shard, digest)
         if family is not None:
-            output.ask_at_terminal(f"End the session of {family.username} with {family.client_id}?")
+            output.ask_at_terminal(f"Revoke the session of {family.username} with {family.client_id}?")
         if family is None or not await context.end_session(refresh_token.shard, digest, family):
             raise CommandRefused("the session of this refresh token is unknown or has ended")
         ended, client_id, username = "The session", family.client_id, family.username
     else:
         raise CommandRefused("this is neither an access token nor a refresh token of this service")
     output.done(
-        f"{ended} of {username} with {client_id} has ended.", revoked=True, client_id=client_id, username=username
+        f"{ended} of {username} with {client_id} is revoked.", revoked=True, client_id=client_id, username=username
     )
 
 
 async def _explain_access_token(context: AdminContext, token: RandomToken, now_ms: int) -> dict[str, Any]:
     grant = await context.access_tokens.find(token)
     if grant is None:
-        return _facts("access_token", "Not live: it expired, was revoked, ended with its session, or was never issued.")
+        return _facts("access_token", "Not valid: it expired, was revoked (or its session was), or was never issued.")
     lives = format_span(max(0, grant.expires_at_ms - now_ms))
     family = await find_family(context.redis, token.shard, grant.family_digest, now_ms)
     return {
-        **_facts("access_token", f"Live for another {lives}.", live=True),
+        **_facts("access_token", f"Valid for another {lives}.", active=True),
         **_name(grant),
         "scope": grant.scope,
         "issued": format_time(grant.issued_at_ms),
@@ -106,40 +105,40 @@ def _explain_refresh_token(
 ) -> dict[str, Any]:
     is_live, number = False, token.generation
     if family is None:
-        explanation = "Its session is not known: it expired, ended more than a day ago, or Redis lost it."
+        explanation = "Unknown session: it expired, ended more than a day ago, or was lost by Redis."
     elif isinstance(family, TombstoneRecord):
         explanation = _explain_ending(family, now_ms)
     elif family.state == "revoked":
-        explanation = f"Its session ended with a revokeAll {format_when(family.marked_at_ms, now_ms)}."
+        explanation = f"Its session was ended (revoke_all) at {format_when(family.marked_at_ms, now_ms)}."
     elif family.state != "live":
         explanation = f"Its session expired at {format_when(family.record.expires_ms, now_ms)}."
     elif max_age_ms and now_ms >= family.record.created_ms + max_age_ms:
-        explanation = f"Its session is older than its maximum age of {format_span(max_age_ms)}: a refresh will end it."
+        explanation = f"Its session is older than the maximum age of {format_span(max_age_ms)}: a refresh ends it."
     else:
         is_live = number >= family.record.head
         explanation = _explain_generation(number, family.record.head)
-    facts = _facts("refresh_token", explanation, live=is_live) | {"generation": number}
+    facts = _facts("refresh_token", explanation, active=is_live) | {"generation": number}
     return facts | (_describe_session(family, token.family_digest) if family else {})
 
 
 def _explain_generation(number: int, head: int) -> str:
     if number < head:
-        return f"Already used. In its grace period it still returns generation {head}; later its use ends the session."
+        return f"Used. In its grace period, it returns generation {head}; after that, using it revokes the session."
     if number > head:
-        return f"Newer than in Redis (generation {head}), as after a failover that lost writes: it will be accepted."
-    return f"Live: generation {number} is the newest refresh token of its session."
+        return f"Newer than the record in Redis (generation {head}), because Redis lost writes. It will be accepted."
+    return f"Valid: generation {number} is the newest refresh token of its session."
 
 
 def _explain_ending(record: TombstoneRecord, now_ms: int) -> str:
     """Return a sentence that says why the session ended, and when."""
     why = record.reason
     if record.presented is not None:
-        why = f"generation {record.presented} was replayed while generation {record.head} was the newest"
+        why = f"generation {record.presented} was reused while generation {record.head} was the newest"
     return f"Its session was ended ({why}) at {format_when(record.ended_ms, now_ms)}."
 
 
-def _facts(kind: str, explanation: str, *, live: bool = False) -> dict[str, Any]:
-    return {"token": kind, "live": live, "explanation": explanation}
+def _facts(kind: str, explanation: str, *, active: bool = False) -> dict[str, Any]:
+    return {"token": kind, "active": active, "explanation": explanation}
 
 
 def _name(record: AccessGrant | FamilyRecord | TombstoneRecord) -> dict[str, str]:
@@ -154,19 +153,19 @@ def _describe_session(family: KnownFamily | TombstoneRecord, digest: str) -> dic
     record = _get_record(family)
     facts: dict[str, Any] = {
         "session": digest,
-        "session_live": isinstance(family, KnownFamily) and family.state == "live",
+        "session_active": isinstance(family, KnownFamily) and family.state == "live",
         "newest_generation": record.head,
         **_name(record),
         "session_scope": record.scope,
-        "session_since": format_time(record.created_ms),
+        "session_started": format_time(record.created_ms),
     }
     if isinstance(family, TombstoneRecord):
-        ended = {"ended": format_time(family.ended_ms), "ended_by": family.reason}
-        return facts | ended | {"replayed_generation": family.presented}
+        ended = {"ended": format_time(family.ended_ms), "end_reason": family.reason}
+        return facts | ended | {"reused_generation": family.presented}
     return facts | {
         "grant_type": family.record.grant_type,
         "secret_used": family.record.secret_used,
         "last_used": format_time(family.record.used_ms),
         "session_expires": format_time(family.record.expires_ms),
-        "live_access_tokens": family.access_tokens,
+        "active_access_tokens": family.access_tokens,
     }

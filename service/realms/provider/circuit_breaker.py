@@ -72,7 +72,7 @@ class CircuitBreaker:
                     async with asyncio.timeout_at(deadline):
                         yield
                 except TimeoutError:
-                    raise InvalidProviderResponse(f"no answer within {CALL_SECONDS:g} s") from None
+                    raise InvalidProviderResponse(f"no response within {CALL_SECONDS:g} s") from None
         finally:
             self._room.release()
 

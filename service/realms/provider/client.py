@@ -179,7 +179,7 @@ class ProviderClient:
                 return provider_responses.get_endpoints(provider, metadata)
         where = " or ".join(addresses)
         raise InvalidProviderResponse(
-            f"it publishes no metadata at {where}, and the seed file does not name all of its endpoints"
+            f"it publishes no metadata at {where}, and the seed file does not list all of its endpoints"
         )
 
     async def _fetch_keys(self) -> KeySet:

@@ -95,7 +95,7 @@ class _Network(httpcore2.AsyncNetworkBackend):
 
     async def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
         """Connect within CONNECT_SECONDS. The pool sets no other option."""
-        problem: Exception = OSError(f"{host} has no address")
+        problem: Exception = OSError(f"{host} has no IP address")
         loop = asyncio.get_running_loop()
         for address in await loop.run_in_executor(self._lookups, _look_up_addresses, host, port):
             try:
@@ -128,7 +128,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
         data = await self._stream.read(min(max_bytes, READ_BYTES), timeout)
         self._read_bytes += len(data)
         if self._read_bytes > MAX_ANSWER_BYTES:
-            raise InvalidProviderResponse(f"its answer is longer than {MAX_ANSWER_BYTES // 1024} KiB")
+            raise InvalidProviderResponse(f"its response is longer than {MAX_ANSWER_BYTES // 1024} KiB")
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - library's signature
@@ -155,7 +155,7 @@ def _describe(error: Exception) -> str:
     if isinstance(error, httpcore2.ConnectTimeout):
         return f"it cannot be reached: no connection within {CONNECT_SECONDS:g} s"
     if not isinstance(error, httpcore2.ConnectError | OSError):
-        return f"the connection broke off ({type(error).__name__})"
+        return f"the connection was closed unexpectedly ({type(error).__name__})"
     cause: BaseException = error
     while isinstance(inner := cause.__cause__ or cause.__context__, httpcore2.ConnectError | OSError):
         cause = inner

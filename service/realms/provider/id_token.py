@@ -82,7 +82,7 @@ def parse_keys(content: dict[str, Any]) -> jwk.KeySet:
         except (JoseError, ValueError, TypeError, KeyError, AttributeError):
             continue
     if not keys:
-        raise InvalidProviderResponse("its key set has no key that can be used")
+        raise InvalidProviderResponse("its key set contains no usable key")
     return jwk.KeySet(keys)
 
 

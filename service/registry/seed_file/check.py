@@ -35,8 +35,8 @@ Some are the same for all users, who would become one user. Others differ at eac
 
 _IN_ONE_LINE: Final = "in one line, without control characters and marks that change the text direction"
 _PASSWORD_MISTAKES: Final[dict[str, str]] = {
-    "common": "is one of the most common passwords, which are guessed first",
-    "own_name": "is the user's own name or address, which is guessed first",
+    "common": "is one of the most common passwords",
+    "own_name": "must not be the user's own name or email address",
 }
 
 
@@ -67,7 +67,7 @@ def check_realm(entry: RealmEntry, at: str, mistakes: Mistakes) -> None:
         return
     for name in needed:
         if not getattr(entry, name):
-            note(f"{at}{name}", "is missing, and there is no issuer whose metadata could name it")
+            note(f"{at}{name}", "is missing, and there is no issuer whose metadata could contain it")
     if not any(getattr(entry, name) for name in sources):
         note(at.removesuffix("."), f"one of {', '.join(sources)} is needed to identify the user, or an issuer")
     elif not (entry.introspection_endpoint or entry.userinfo_endpoint):
@@ -89,7 +89,7 @@ def check_client(entry: ClientEntry, at: str, mistakes: Mistakes) -> None:
     rights = {"introspect": "introspect", "revoke_users": "revoke the tokens of users", "manage_users": "manage users"}
     for name, what in rights.items():
         if getattr(entry, name) and secret is None and secret_hash is None:
-            note(f"{at}{name}", f"only a client with a secret may {what}")
+            note(f"{at}{name}", f"only a client with a secret can {what}")
     for name, find_mistake in (("redirect_uris", find_uri_mistake), ("cors_origins", find_origin_mistake)):
         for index, uri in enumerate(getattr(entry, name)):
             if mistake := find_mistake(uri):
@@ -111,18 +111,18 @@ def check_user(entry: UserEntry, at: str, mistakes: Mistakes, min_password_chara
     if not is_showable(entry.username) or len(entry.username) > MAX_NAME_CHARACTERS:
         note(f"{at}username", f"expected 1 to {MAX_NAME_CHARACTERS} characters {_IN_ONE_LINE}")
     if entry.realm == MAIN_REALM and not INVISIBLE_WITHIN.isdisjoint(entry.username):
-        note(f"{at}username", "expected a name without invisible characters, and without blanks other than the space")
+        note(f"{at}username", "expected a name without invisible characters, and no white space except spaces")
     if entry.id and entry.realm != MAIN_REALM:
         note(f"{at}id", f"expected none: only users of realm {MAIN_REALM} have an id of their own")
     if entry.id and not ID_FORM.fullmatch(entry.id):
-        note(f"{at}id", "expected 1 to 128 printable ASCII characters without blank and %, the first one not ~")
+        note(f"{at}id", "expected 1 to 128 printable ASCII characters without spaces and %, and not beginning with ~")
     _check_shown(f"{at}name", entry.name, mistakes)
     if password is not None and password_hash is not None:
         note(f"{at}password_hash", "expected password or password_hash, not both")
     if entry.realm == MAIN_REALM and not has_password:
-        note(f"{at}password", "is missing (or password_hash)")
+        note(f"{at}password", "password or password_hash is required")
     if entry.realm != MAIN_REALM and f"{at}realm" not in mistakes and has_password:
-        note(f"{at}password", f"the realm {entry.realm} checks passwords itself")
+        note(f"{at}password", f"users of realm {entry.realm} log in at its identity provider and have no password here")
     if password is not None:
         mistake = find_password_mistake(password, min_password_characters, entry.username, entry.name)
         form = f"expected {min_password_characters} to {MAX_PASSWORD_CHARACTERS} characters in one line"

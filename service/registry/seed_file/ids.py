@@ -34,11 +34,11 @@ async def check_ids(registry: RegistryStore, keyring: Keyring, seed: Seed, *, fo
             if isinstance(old, User):
                 is_compared = "id" in plan_edit(keyring, item, text, force=force).fields or force
                 if is_compared and user.id != old.id:
-                    mistakes[place] = "is not the one that the user has; an id never changes"
+                    mistakes[place] = "differs from the user's id, which cannot be changed"
             elif item.identity is not None and not trouble and (text is None or force):
                 new[user.id] = place, item.identity
         taken = await registry.ids.map_taken([(user_id, identity) for user_id, (_, identity) in new.items()])
-        mistakes |= {new[user_id][0]: f"is that of the user {holder}" for user_id, holder in taken.items()}
+        mistakes |= {new[user_id][0]: f"already belongs to user {holder}" for user_id, holder in taken.items()}
     if mistakes:
         raise BadSeed(tuple(f"{place}: {mistake}" for place, mistake in mistakes.items()))
 

@@ -90,7 +90,7 @@ class SeedKeeper:
             return  # not final, and a flood past the limit asks Redis nothing
         if not mark or mark != await self.look():
             user = refusal.user
-            raise TemporarilyUnavailable("seed_not_in_force", user=user, retry_after_seconds=1) from None
+            raise TemporarilyUnavailable("seed_not_loaded", user=user, retry_after_seconds=1) from None
 
     async def look(self) -> str:
         """Look again whether the seed is in force, and return the mark. Raises StoreUnavailable.
@@ -124,7 +124,7 @@ class SeedKeeper:
         else:
             for warning in outcome.warnings:
                 log.warning("the seed file %s: %s", file, warning)
-            log.info("the seed file %s is in force; entries added or updated: %d", file, outcome.changes)
+            log.info("the seed file %s is loaded; entries added or updated: %d", file, outcome.changes)
             self._trouble = ""
 
     def _note_progress(self, done: int, of: int) -> None:

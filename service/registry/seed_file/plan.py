@@ -95,7 +95,7 @@ def _read_applied(form: type[msgspec.Struct], stored: str) -> tuple[dict[str, An
         members = msgspec.json.decode(stored, type=dict[str, Any])
         msgspec.convert({name: value for name, value in members.items() if name in form.__struct_fields__}, form)
     except (msgspec.DecodeError, RecursionError) as error:
-        return {}, f"the entry as last applied cannot be read: {error} (seed --force applies it)"
+        return {}, f"the entry as last applied cannot be read: {error} (seed --force overwrites it)"
     return members, ""
 
 

@@ -121,7 +121,7 @@ def _note_unknown_key(place: str, name: str, known: Collection[str], whose: str,
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     mistakes.setdefault(place, f"unknown key; did you mean {nearest[0]}?" if nearest else "unknown key")
     if not nearest:
-        mistakes.setdefault(f"known keys of {whose}", ", ".join(known))
+        mistakes.setdefault(f"allowed keys of {whose}", ", ".join(known))
 
 
 def _read_value(name: str, place: str, tree: Any, value_type: Any, mistakes: Mistakes) -> dict[str, Any]:
@@ -147,12 +147,12 @@ def _read_value(name: str, place: str, tree: Any, value_type: Any, mistakes: Mis
 
 def _read_realms(section: Any, mistakes: Mistakes) -> Iterator[tuple[str, RealmEntry]]:
     if not isinstance(section, dict | None):
-        mistakes.setdefault("realms", "expected a mapping from realm names to their login servers")
+        mistakes.setdefault("realms", "expected a mapping from realm names to identity providers")
         return
     for name, tree in (section or {}).items():
         place = f"realms.{name}"
         if name == MAIN_REALM:
-            mistakes.setdefault(place, "the realm main is the service's own and is not configured")
+            mistakes.setdefault(place, "realm main is built in and cannot be configured")
         elif not (isinstance(name, str) and _REALM_NAME.fullmatch(name)):
             mistakes.setdefault(place, "expected a name of lower-case letters, digits, - and _, a letter first")
         entry = read_entry(tree, RealmEntry, f"{place}.", mistakes)
@@ -177,7 +177,7 @@ def _read_users(
     seen, seen_ids = dict[str, str](), dict[str, str]()
     for at, entry in _read_list("users", section, UserEntry, mistakes):
         if entry.realm not in known:
-            mistakes.setdefault(f"{at}realm", f"unknown realm; this file has {', '.join(known)}")
+            mistakes.setdefault(f"{at}realm", f"unknown realm; realms of this file: {', '.join(known)}")
         claim = realms[entry.realm].username_claim if entry.realm in realms else EMAIL_CLAIM
         entry = msgspec.structs.replace(entry, username=normalize_claim(entry.username, claim))
         check_user(entry, at, mistakes, min_password_characters)

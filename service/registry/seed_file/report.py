@@ -49,7 +49,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: EntryKind
     name: str
-    act: Act
+    action: Act
     realm: str = ""
     fields: tuple[FieldChange, ...] = ()
     ends_sessions: bool = False
@@ -88,7 +88,7 @@ class Outcome:
     def add(self, planned: Planned) -> None:
         item, act = planned.item, planned.act
         if planned.trouble:
-            self._names[f"left as it is, because {planned.trouble}"].append(item.name)
+            self._names[f"left unchanged, because {planned.trouble}"].append(item.name)
             self.is_whole = False
         if act is None:
             return
@@ -122,7 +122,7 @@ def describe(planned: Planned) -> Change:
     return Change(
         kind=item.kind,
         name=item.name,
-        act=planned.act,
+        action=planned.act,
         realm=item.identity.realm if item.identity else "",
         fields=tuple(fields.values()),
         ends_sessions=planned.ending is not None,
@@ -136,7 +136,7 @@ def _list_seed_warnings(seed: Seed) -> Iterator[str]:
             yield f"realm {name}: {risk}"
     short = [client.client_id for client in seed.clients if is_short_secret(client.client_secret)]
     if short:
-        yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {_join(short)}"
+        yield f"client secrets shorter than {MIN_SECRET_CHARACTERS} characters can be guessed: {_join(short)}"
 
 
 def _list_record_warnings(change: Planned) -> Iterator[str]:
@@ -148,9 +148,9 @@ def _list_record_warnings(change: Planned) -> Iterator[str]:
     if isinstance(new, User):
         yield from list_user_warnings(new)
         if old is None and new.id not in ("", getattr(change.item.entry, "id", ""), new.identity.digest):
-            yield "the id that follows from the user name is another user's, so a random one was chosen"
+            yield "the id derived from the user name belongs to another user, so a random id was chosen"
     if isinstance(new, IdentityProvider) and change.item.name not in REALMS:
-        yield f"no scope can name this realm; a scope can name {', '.join(REALMS)}"
+        yield f"this realm cannot be used: only {', '.join(REALMS)} can appear in a scope"
 
 
 def _compare(old: Record, new: Record) -> Iterator[FieldChange]:

@@ -23,7 +23,7 @@ from service.store.keys import family_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family, parse_mark
 from service.store.user_index import list_records
 
-Revocation = Literal["revoked", "revoke_all", "signed_out_there", "signed_out_everywhere", "provider_logout", "console"]
+Revocation = Literal["revoked", "revoke_all", "signed_out", "signed_out_everywhere", "provider_logout", "console"]
 Deprivation = Literal["user_deleted", "client_disabled", "client_deleted", "client_changed", "realm_deleted"]
 EndReason = Literal["replayed", "code_replayed", "session_displaced", "too_old", Revocation, UserNarrowing, Deprivation]
 """The reason, recorded in the tombstone, why a family ended before it expired.
@@ -31,7 +31,7 @@ EndReason = Literal["replayed", "code_replayed", "session_displaced", "too_old",
 - replayed, code_replayed: a refresh token or an authorization code was used again.
 - revoked: the client revoked the family.
 - revoke_all: revokeAll was called.
-- signed_out_there, signed_out_everywhere: the user ended this family, or everything, on the sessions page.
+- signed_out, signed_out_everywhere: the user ended this family, or everything, on the sessions page.
 - provider_logout: the identity provider reported that the login which the family came from has ended.
 - session_displaced: the user had as many families as one may have, and logged in once more.
 - too_old: a refresh found the family older than the maximum age, which had been shortened.
@@ -246,4 +246,4 @@ def record_displaced(values: Sequence[str | int]) -> None:
     """Record that a new family ended others. Each is five values: digest, client_id, username, subject and scope."""
     for family, client_id, username, sub, scope in zip(*[iter(map(str, values))] * 5, strict=True):
         realm = parse_realm(scope)
-        record_event("session_displaced", client_id=client_id, username=username, realm=realm, sub=sub, family=family)
+        record_event("session_displaced", client_id=client_id, username=username, realm=realm, sub=sub, session=family)

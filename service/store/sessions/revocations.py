@@ -170,13 +170,13 @@ class Revocations:
         left = await self.revoke_all_of(users, until_ms=until_ms)
         if left:
             raise StoreUnavailable(
-                f"{len(left)} users keep sessions, because the slots of their keys are moving or records cannot be read"
+                f"{len(left)} users keep sessions, because their cluster slots are moving or records cannot be read"
             )
 
     async def _revoke_of_one(self, revocation: _Revocation) -> Revoked:
         for revoked in (await self._revoke(revocation)).values():
             return revoked
-        raise UnreadableRecord("the record of a session cannot be read, and stays; all else of the user was revoked")
+        raise UnreadableRecord("the record of a session cannot be read; everything else of the user was revoked")
 
     async def _revoke(self, revocation: _Revocation) -> Mapping[str, Revoked]:
         """Return the users of whom nothing is left, by digest. Others have records that cannot be read."""
@@ -184,7 +184,7 @@ class Revocations:
             finished = await self._mark_and_delete(revocation)
             if finished is not None:
                 return finished
-        raise StoreUnavailable(f"Redis has lost {MAX_MARKS} marks of a revokeAll; which tokens are live is unknown")
+        raise StoreUnavailable(f"Redis lost a revocation marker {MAX_MARKS} times; some tokens may still be valid")
 
     async def _mark_and_delete(self, revocation: _Revocation) -> Mapping[str, Revoked] | None:
         """Return what `_revoke` returns, or None if Redis has lost a mark, so that something may be live."""

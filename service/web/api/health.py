@@ -31,7 +31,7 @@ from service.web.request.state import ENDING
 
 REMEMBERED_SECONDS: Final = 0.5
 
-_UNSEEDED: Final = "the seed file is not in force yet"
+_UNSEEDED: Final = "the seed file is not loaded yet"
 _UNKNOWN_TOKEN: Final = make_access_token("000").text
 _UNKNOWN_CLIENT_ID: Final = ""
 """A client_id that does not exist, like the token above. The readiness probe looks both up.
@@ -60,7 +60,7 @@ class HealthEndpoint:
 
     async def ready(self, request: Request) -> Response:
         if request.scope.get("state", {}).get(ENDING, False):
-            return _render(503, "this instance is about to end")
+            return _render(503, "this instance is shutting down")
         obstacle = await self._share_check()
         if obstacle == _UNSEEDED:
             done, of = self._seed_keeper.progress
@@ -97,7 +97,7 @@ class HealthEndpoint:
             foreign_key = "" if is_key_in_use else FOREIGN_KEY
             obstacle = reason = found or foreign_key or ("" if is_seed_in_force else _UNSEEDED)
         except StoreUnavailable as error:
-            obstacle, reason = "the store does not answer or cannot serve", str(error)
+            obstacle, reason = "Redis is unavailable or cannot serve requests", str(error)
         if reason != self._last_reason:
             level, words = (logging.WARNING, f"not ready: {reason}") if reason else (logging.INFO, "ready again")
             log.log(level, words)

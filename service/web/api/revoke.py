@@ -61,7 +61,7 @@ class RevocationEndpoint:
             family = refresh_token.family_digest
             user = await self.families.end(refresh_token.shard, family, client_id=client_id, reason="revoked")
             if user is not None:
-                record_user_event(request, "refresh_token_revoked", user, client_id=client_id, family=family)
+                record_user_event(request, "refresh_token_revoked", user, client_id=client_id, session=family)
 
 
 @dataclass(frozen=True, slots=True)

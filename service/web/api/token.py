@@ -83,7 +83,7 @@ def _record(
 ) -> None:
     realm, family = parse_realm(scope), refresh_token.family_digest
     record_request_event(
-        request, event, client_id=client_id, username=username, realm=realm, family=family, scope=scope, **more
+        request, event, client_id=client_id, username=username, realm=realm, session=family, scope=scope, **more
     )
 
 
@@ -163,7 +163,7 @@ class AuthorizationCodeGrant:
         user = await self.families.end(name.shard, family, client_id=client_id, reason="code_replayed")
         if user is not None:
             get_metrics().code_replays.inc()
-            record_user_event(request, "code_replayed", user, client_id=client_id, family=family)
+            record_user_event(request, "code_replayed", user, client_id=client_id, session=family)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ class UsersEndpoint:
             if old is None and new.identity != identity:
                 raise InvalidRequest("user_missing", status=404)
             if change.changes_id(old):
-                raise InvalidRequest("user_malformed", name="id: expected the one that the user has; it never changes")
+                raise InvalidRequest("user_malformed", name="id: differs from the user's id, which cannot be changed")
             if old is None and not change.names_password:
                 raise InvalidRequest("password_missing")
             return new
@@ -105,7 +105,7 @@ class UsersEndpoint:
         client = (await self.authenticator.authenticate(request, {})).client
         check_user_management(client)
         if not await self.seed_keeper.is_in_force():
-            raise TemporarilyUnavailable("seed_not_in_force", retry_after_seconds=1)
+            raise TemporarilyUnavailable("seed_not_loaded", retry_after_seconds=1)
         return client
 
     def _make_editor(self, request: Request, client: Client) -> RegistryEditor:
@@ -141,10 +141,10 @@ def parse_change(request: Request, body: Any, min_password_characters: int) -> t
     if username is None:
         mistakes["username"] = "expected one percent-encoded segment in UTF-8 (/ is %2F, ? is %3F), and no query"
     if isinstance(body, dict):
-        known = f"unknown member; known are {', '.join(MEMBERS)}"
+        known = f"unknown field; allowed fields: {', '.join(MEMBERS)}"
         mistakes |= dict.fromkeys((name for name in body if name not in MEMBERS), known)
         if {"id", "username"} <= body.keys():
-            mistakes["id"] = "expected no id beside a username"
+            mistakes["id"] = "expected no id together with a username"
         body = {"username": username or ""} | body
     named = read_user_change({"username": username or ""}, "", mistakes, min_password_characters)
     change = read_user_change(body, "", mistakes, min_password_characters)

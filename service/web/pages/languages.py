@@ -64,9 +64,7 @@ class Language:
         return self.count(f"ago.{unit}", seconds // length)
 
     def absolute(self, moment: datetime) -> Markup:
-        utc = moment.astimezone(UTC)
-        parts = dict(zip(("year", "month", "day", "hour", "minute"), f"{utc:%Y %m %d %H %M}".split(), strict=True))
-        return self.text("time.absolute", **parts)
+        return self.text("time.absolute", moment=moment.astimezone(UTC))
 
     def count(self, key: str, count: int) -> Markup:
         """Return the text with this count."""

@@ -31,12 +31,12 @@ WARNING_SECONDS: Final = 3600.0
 _MAX_HOPS: Final = 32
 
 _UNLISTED_PROXY: Final = (
-    "%s sends X-Forwarded-For, Forwarded or X-Real-IP, and TOKEN_SERVICE_TRUSTED_PROXIES does not name it. If it is "
-    "your proxy, add it: until then all its callers share one address and its limits. Otherwise a caller sent the "
-    "header, and you can ignore this"
+    "%s sends X-Forwarded-For, Forwarded or X-Real-IP, but is not in TOKEN_SERVICE_TRUSTED_PROXIES. If it is your "
+    "proxy, add it, because all its callers share one IP address and its limits until then. Otherwise, a caller sent "
+    "the header, and you can ignore this"
 )
 _HIDDEN_CALLERS: Final = (
-    "the trusted proxy %s reports its caller as %s, which is itself a trusted proxy or not an address: all such "
+    "the trusted proxy %s reports its caller as %s, which is a trusted proxy or not an IP address, so all such "
     "callers share one limit. Check that the load balancer keeps addresses, and narrow TOKEN_SERVICE_TRUSTED_PROXIES"
 )
 

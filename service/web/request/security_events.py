@@ -19,8 +19,8 @@ from service.protocol import errors
 from service.web.request.client_address import get_peer
 from service.web.request.state import CLIENT_ID, EVENT
 
-_THROTTLED: Final = ("login_throttled", "provider_spared")
-_REFUSED_FOR_NOW: Final = ("provider_spared", "seed_not_in_force")
+_THROTTLED: Final = ("login_throttled", "provider_throttled")
+_REFUSED_FOR_NOW: Final = ("provider_throttled", "seed_not_loaded")
 """Reasons for 503 that refuse a login. Other reasons are outages."""
 
 
