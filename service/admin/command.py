@@ -110,12 +110,12 @@ def explain(problem: Exception) -> click.ClickException:
 def command(
     group: click.Group, name: str, *, examples: Sequence[str], needs_store: bool = True, asks: bool = False, **more: Any
 ) -> Callable[[Work], click.Command]:
-    """Return a decorator that adds a coroutine to a group as a command with the option --json, and --yes if it asks.
+    """Return a decorator that adds a coroutine to a group as a command with the options --json and --yes.
 
     The coroutine is called with the context, the output and its own parameters. Without `needs_store` there is no
-    context. A caller of the console may pass another function than `open_context` as the object of click's context. The
-    help ends with the examples, which are the words after the name of the console. `more` are settings of click's
-    command.
+    context. Scripts may pass --yes to any command; the help shows it where `asks` is true. A caller of the CLI may pass
+    another function than `open_context` as the object of click's context. The help ends with the examples, which are
+    the words after the name of the CLI. `more` are settings of click's command.
     """
     # click does not join the lines of a paragraph that begins with this character.
     epilog = f"{_STATUSES}\n\n\b\nExamples:\n" + "\n".join(f"  ./scripts/admin {example}" for example in examples)
@@ -123,12 +123,12 @@ def command(
     def decorate(work: Work) -> click.Command:
         @group.command(name, epilog=epilog, **more)
         @functools.wraps(work)
-        def run(as_json: bool, yes: bool = False, **parameters: Any) -> None:
+        def run(as_json: bool, yes: bool, **parameters: Any) -> None:
             output = Output(as_json=as_json, always_yes=yes)
             asyncio.run(_run_in_context(work, output, parameters) if needs_store else work(output, **parameters))
 
         run.params.append(click.Option(["--json", "as_json"], is_flag=True, help=_JSON))
-        run.params += [click.Option(["--yes"], is_flag=True, help="Skip the confirmation prompt.")] if asks else []
+        run.params.append(click.Option(["--yes"], is_flag=True, hidden=not asks, help="Skip the confirmation prompt."))
         return run
 
     return decorate

@@ -69,7 +69,7 @@ def test_every_document_is_found_from_the_readme() -> None:
         (check_links, "how-to/troubleshooting.md", "](#redis-errors)", "](#errors-of-redis)"),
         (check_names, "how-to/troubleshooting.md", "TOKEN_SERVICE_DURABILITY", "TOKEN_SERVICE_DURABLE"),
         (check_names, "how-to/rotate-keys-and-secrets.md", "web-shop --overlap", "web-shop --overlapping"),
-        (check_names, "how-to/troubleshooting.md", "token_service_refusals_total", "token_service_errors_total"),
+        (check_names, "how-to/troubleshooting.md", "token_service_rejections_total", "token_service_errors_total"),
         (check_messages, "how-to/troubleshooting.md", "`it cannot be reached`", "`it is out of reach`"),
         (check_marks, "how-to/monitor.md", "```sh\ncurl", "```\ncurl"),
         (check_marks, "how-to/back-up-and-restore.md", "run by tests/deployment/test_backup.py", "run by hand"),
