@@ -55,11 +55,15 @@ def api(service: ServiceProcess, tmp_path: Path) -> Iterator[httpx2.Client]:
 async def test_express_api_of_the_guide_requires_a_valid_token(service: ServiceProcess, api: httpx2.Client) -> None:
     async with httpx2.AsyncClient(base_url=service.url, timeout=MAX_WAIT_SECONDS) as http:
         headers = bearer(tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
+        answer = await PHONE_APP.log_in(http, ALICE, "realm:main role:organisation")
+        other_role = bearer(tokens_of(answer)["access_token"])
         subject = (await http.get("/oauth2/v1/verify", headers=headers)).headers["x-auth-subject"]
 
     assert api.get("/me").status_code == 401
     refused = api.get("/me", headers=bearer("unknown"))
     assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Bearer error="invalid_token"')
+    narrow = api.get("/me", headers=other_role)
+    assert (narrow.status_code, narrow.headers["www-authenticate"]) == (403, 'Bearer error="insufficient_scope"')
     assert api.get("/me", headers=headers).json() == {"subject": subject}
 
     stop(service.process)
