@@ -39,8 +39,8 @@ _STATUSES: Final = "Exit status: 0 success, 1 failure, 2 wrong input, 130 Ctrl-C
 class Console(click.Group):
     """The root of all commands, each in the module of `commands` that has its name. With `--json` errors are JSON, too.
 
-    A module is imported when its command is named, or when the help lists all commands. A function imports a library
-    that takes longer than another command.
+    A module is imported when its command is named, or when the help lists all commands. A library whose import takes
+    longer than any other command is imported in the function that needs it.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -52,7 +52,7 @@ def parse_time_ms(text: str) -> int:
 
 
 def read_since_ms(text: str) -> int:
-    """Parse a time in ISO 8601, or a span before now such as 90m, which is returned as a negative number.
+    """Parse an ISO 8601 time, or a duration until now such as 90m, which is returned as a negative number.
 
     Raises ValueError with what was expected.
     """

@@ -114,7 +114,7 @@ class Output:
             raise CommandRefused("nothing was changed")
 
     def ask_at_terminal(self, question: str) -> None:
-        """Ask a question if stdin is a terminal. A program that calls the console is not asked."""
+        """Ask a question if stdin is a terminal, so that scripts are never prompted."""
         if sys.stdin.isatty():
             self.ask(question)
 

@@ -27,7 +27,7 @@ class OutageLog:
         self._is_reported = False
 
     def count(self) -> None:
-        """Count one more request that was refused because of an outage that is logged already."""
+        """Count a request that was refused during an outage which has already been logged."""
         self._suppressed += 1
 
     def report_recovery(self) -> None:

@@ -79,7 +79,7 @@ class Watches:
         """Return a future of the reason for which the key's token ends. Cancelling the last one ends the watch."""
         future: asyncio.Future[Reason] = asyncio.get_running_loop().create_future()
         if self._loop is not future.get_loop():
-            self._loop = future.get_loop()  # what belonged to an earlier event loop ended with it
+            self._loop = future.get_loop()  # the watches of an earlier event loop ended with that loop
             self._by_key, self._doubted, self._tasks = {}, deque(), set()
         watch = self._by_key.setdefault(key, Watch(self, key))
         watch.futures.append(future)
@@ -122,7 +122,7 @@ class Watches:
         self.forget(watch)
 
     def _check(self, watch: Watch) -> None:
-        """End the watch if its time is over. Ask for its key if it is in doubt."""
+        """Stop the watch if its token has expired, and read its key again if its state is unknown."""
         now = read_clock()
         if now >= watch.expires_at:
             self.end(watch, "expired")

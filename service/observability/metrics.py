@@ -243,7 +243,7 @@ def note_live(sessions: float, access_tokens: float, memory: float, memory_limit
 
 
 class CacheCounts:
-    """The lookup and miss counters of one cache, which `cache` names."""
+    """The lookup and miss counters of the cache named `cache`."""
 
     def __init__(self, cache: str) -> None:
         metrics = get_metrics()

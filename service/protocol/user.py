@@ -188,7 +188,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Login(NamedTuple):
-    """A login that was checked. It starts nothing if what the user has was revoked at `begun_ms` (Redis time) or later.
+    """A checked login. It is void if the user's sessions were revoked at or after `begun_ms` (Redis time).
 
     `sid` is the result of `digest_sid`. `shown_name` is the user's display name at the identity provider. These two are
     empty in realm main.

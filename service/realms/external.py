@@ -221,7 +221,7 @@ class ExternalRealms:
         record = await self._records.find(name)
         if record is not None and self._http_client is None:
             await self.load_clients()
-            record = await self._records.find(name)  # it may have changed meanwhile
+            record = await self._records.find(name)  # the record may have changed during the attempt
         if record is None or self._http_client is None:
             self._realms.pop(name, None)
             return None

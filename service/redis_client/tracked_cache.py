@@ -39,7 +39,7 @@ class Trust:
 
 
 class TrackedCache(Generic[Key, Value]):
-    """The entries that were used last, at most `max_entries`.
+    """An LRU cache of at most `max_entries` entries.
 
     An entry is fresh until its time limit by `read_clock`, and while the connection that gave it is trusted. An entry
     that is read for the first time is stored as STALE. Its second read is tracked, so that keys of one use cost Redis

@@ -34,7 +34,7 @@ def list_changed_fields(old: Record, new: Record) -> list[str]:
 
 
 def record_change(old: Record | None, new: Record | None, *, realm: str = "", **origin: str) -> None:
-    """Record a security event for each thing that happened to a record.
+    """Record one security event per change of a record.
 
     `old` is None for a new record, and `new` for a deleted one. `realm` is the name of the realm if that changed.
     `origin` are the fields that tell where the change came from: `actor`, `reason` and more.

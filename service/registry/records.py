@@ -89,6 +89,6 @@ def make_provider(name: str, entry: RealmEntry, old: IdentityProvider | None, ke
 
 
 def merge_record(old: Same, made: Same, fields: Collection[str]) -> Same:
-    """Return the old record with the fields that these fields of an entry decide over taken from the other record."""
+    """Return `old` with each field that the given fields of an entry set copied from `made`."""
     names = [name for name in old.__struct_fields__ if SECRET_FIELDS.get(name, name) in fields]
     return msgspec.structs.replace(old, **{name: getattr(made, name) for name in names})

@@ -24,7 +24,7 @@ MAX_READERS: Final = 16
 
 @contextlib.contextmanager
 def sharing_numbers() -> Iterator[None]:
-    """Create the private folder in which worker processes share their metrics, and name it in the environment."""
+    """Create a private folder in which worker processes share their metrics, and export its path."""
     with tempfile.TemporaryDirectory(prefix="token-service-metrics-", ignore_cleanup_errors=True) as folder:
         os.environ[metrics.FOLDER] = folder
         yield

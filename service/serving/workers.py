@@ -38,7 +38,7 @@ class WorkerProcess(Process):
 
     def start(self) -> None:
         """Start the process. SIGINT is blocked until `target`, as the interpreter's start would print a traceback."""
-        resource_tracker.ensure_running()  # its start would unblock the signal
+        resource_tracker.ensure_running()  # starting the tracker later would unblock SIGINT
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         super().start()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])

@@ -101,7 +101,7 @@ class Outcome:
 
 
 def record_planned(planned: Planned, actor: str, *, force: bool) -> None:
-    """Record an event for each thing that happened to the entry."""
+    """Record one event per change of the entry."""
     reason = "seed_pruned" if planned.act == "remove" else "seed_forced" if force else "seed"
     record_change(planned.old, planned.new, realm=planned.item.name, actor=actor, reason=reason)
 

@@ -1,1 +1,1 @@
-"""Logins in browsers, and the authorization requests that wait for an answer there."""
+"""Browser sessions, and the authorization requests awaiting a decision there."""

@@ -28,7 +28,7 @@ _DENY: Final = load_script("browsers/deny_consent")
 
 
 class Consents:
-    """The authorization requests that wait for a consent. A user has `consent_ms` for the answer."""
+    """Authorization requests awaiting the user's consent, each for at most `consent_ms`."""
 
     def __init__(self, redis: StoreClient, lifetimes: Lifetimes, *, consent_ms: int = CONSENT_MS) -> None:
         self._consent_ms = consent_ms
