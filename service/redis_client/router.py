@@ -60,8 +60,8 @@ class Router:
     """The router that several users share: requests, lookups and the registry. It connects at its first use.
 
     It serves one event loop at a time. The next event loop may use it once the one before has ended. The connections of
-    an event loop are closed with it. Changed `options` apply from the next first use on. Their `invalidate` is set here:
-    a connection tracks keys if there was a cache before the first use.
+    an event loop are closed with it. Changed `options` apply from the next first use on. Their `invalidate` is set
+    here: a connection tracks keys if there was a cache before the first use.
     """
 
     def __init__(self, options: ConnectionOptions, *, on_moving_slot: Callable[[], None] = lambda: None) -> None:

@@ -78,7 +78,7 @@ class TestEvents:
         assert "No events found." in (await admin("events", "--user", "x")).aside
 
     @pytest.mark.clause("decided-events-of-users")
-    async def test_invented_names_do_not_hide_failures_of_users(
+    async def test_unknown_usernames_do_not_displace_user_events(
         self, admin: Admin, make_settings: MakeSettings, clock: Clock
     ) -> None:
         app = build_app(Worker(make_settings(), lambda: clock.offset_ms))

@@ -86,7 +86,7 @@ def test_typed_secret_is_not_echoed() -> None:
 
 
 @NEEDS_A_TERMINAL
-def test_people_get_colour_and_a_question(environment: dict[str, str], registry: None) -> None:
+def test_terminal_output_has_colour_and_prompts(environment: dict[str, str], registry: None) -> None:
     status, screen = type_on_terminal(
         "client", "delete", "web-shop", answers=[("[y/N]: ", "n")], environment=environment
     )

@@ -91,7 +91,7 @@ async def test_a_query_in_the_providers_address_is_kept(browser: Browser, cep: N
     assert is_consent_page(await browser.open(await log_in_at_provider(place)))
 
 
-async def test_below_a_path_of_the_web_url_the_way_back_leads_below_it(
+async def test_redirects_keep_the_web_url_path(
     make_settings: MakeSettings, clock: Clock, registry: None, cep: None
 ) -> None:
     settings = make_settings(TOKEN_SERVICE_WEB_URL="https://login.example/idp")

@@ -35,8 +35,8 @@ async def test_the_caches_are_emptied_when_a_slot_moves(settled_time: SettledTim
         assert await bearer.lookup(token) is None
 
 
-async def test_a_command_under_way_is_answered_by_the_node_that_leaves(settled_time: SettledTime) -> None:
-    """A script that was cut off would be 503, though nothing happened to it."""
+async def test_departing_node_answers_pending_commands(settled_time: SettledTime) -> None:
+    """A script that was cut off would return 503, though nothing happened to it."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes
         late = cluster.make_token(second)

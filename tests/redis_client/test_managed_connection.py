@@ -98,7 +98,7 @@ async def test_a_leap_of_the_clock_is_heard_of_within_a_second(settled_time: Set
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting")
-async def test_trust_is_reckoned_from_when_the_beat_was_sent(held_time: LoopTime) -> None:
+async def test_cache_validity_starts_when_the_heartbeat_is_sent(held_time: LoopTime) -> None:
     """An event at the server after its answer is not covered, however long the answer was on its way."""
     async with scripted_redis() as scripted:
         answers = asyncio.Event()

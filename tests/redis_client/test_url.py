@@ -78,7 +78,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("text", WELL_FORMED)
-def test_every_form_of_address_is_taken_apart(text: str) -> None:
+def test_every_redis_url_format_is_parsed(text: str) -> None:
     assert parse_redis_url(text) == WELL_FORMED[text]
 
 

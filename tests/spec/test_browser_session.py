@@ -233,7 +233,7 @@ async def test_revoke_all_ends_the_consent_pages_that_are_open(
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-later-tokens-live")
-async def test_login_right_after_revoke_all_lives(browser: Browser, http: httpx2.AsyncClient) -> None:
+async def test_login_right_after_revoke_all_succeeds(browser: Browser, http: httpx2.AsyncClient) -> None:
     for _ in range(3):
         await revoke_all(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
         code = authorization_response(await browser.allow(await browser.open_consent_page(authorization_url())))["code"]

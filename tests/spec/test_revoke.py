@@ -70,7 +70,9 @@ async def test_refresh_token_after_its_grace_can_be_revoked(http: httpx2.AsyncCl
 
 
 @pytest.mark.clause("decided-revoke-foreign-token", "7009-2.1-own-tokens-only", "spec-7.5-revoke-always-200")
-async def test_another_clients_token_is_200_and_nothing_happens(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+async def test_revoking_another_clients_token_returns_200_without_effect(
+    http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
 
     assert (await WEB_SHOP.revoke(http, tokens["access_token"])).status_code == 200

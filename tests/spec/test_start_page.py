@@ -44,7 +44,7 @@ async def test_the_stylesheet_of_the_pages_is_there_and_may_be_kept(
     assert response.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_without_a_logo_the_browsers_tab_has_a_plain_mark(http: httpx2.AsyncClient) -> None:
+async def test_default_favicon_is_plain_without_a_logo(http: httpx2.AsyncClient) -> None:
     response = await http.get(LOGO)
     page = (await http.get("/")).text
 
