@@ -28,7 +28,7 @@ class AdminContext(Components):
         super().__init__(settings, clock_offset_ms)
         self.actor = get_actor()
         self.on_wait: Callable[[], object] = lambda: None
-        origin = {"actor": self.actor, "reason": "console"}
+        origin = {"actor": self.actor, "reason": "cli"}
         self.editor = RegistryEditor(self.registry, self.pending_revocations, origin, lambda: self.on_wait())
 
     async def __aenter__(self) -> AdminContext:
@@ -61,9 +61,9 @@ class AdminContext(Components):
 
     async def end_session(self, shard: str, digest: str, family: FamilyRecord) -> bool:
         """End a session and record it. Returns False if it has already ended."""
-        ended = await self.families.end(shard, digest, client_id=family.client_id, reason="console")
+        ended = await self.families.end(shard, digest, client_id=family.client_id, reason="cli")
         if ended is not None:
-            self.record("token_revoked_by_console", client_id=family.client_id, **name_user(family), session=digest)
+            self.record("token_revoked_by_cli", client_id=family.client_id, **name_user(family), session=digest)
         return ended is not None
 
     def record(self, event: str, **fields: Any) -> None:

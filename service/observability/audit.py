@@ -58,7 +58,7 @@ VITAL: Final = frozenset(
         "refresh_token_replayed",
         "replay_pattern",
         "revoke_all",
-        "revoke_all_by_console",
+        "revoke_all_by_cli",
         "user_deleted",
         "user_disabled",
         "user_renamed",

@@ -69,7 +69,7 @@ async def test_an_update_keeps_the_overlap_of_a_rotated_secret(admin: Admin, htt
 
 async def test_concurrent_updates_are_never_lost_silently(worker: Worker, registry: None, held_time: LoopTime) -> None:
     """Each adds another redirect URI to the same record. One that came too late is refused, and says so."""
-    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "somebody", "reason": "console"})
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "somebody", "reason": "cli"})
     old = await find_client(worker, "web-shop")
     uris = [f"https://shop.example/{number}" for number in range(50)]
 
@@ -155,7 +155,7 @@ async def test_unlock_lets_a_throttled_user_try_again(
     assert set(store.scan_iter("login:*")) == others
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
     event = (await admin("events", "--json")).lines[-1]
-    assert (event["event"], event["username"], event["reason"]) == ("user_unlocked", ALICE.username, "console")
+    assert (event["event"], event["username"], event["reason"]) == ("user_unlocked", ALICE.username, "cli")
     assert "there were no failed logins" in (await admin("user", "unlock", ALICE.username)).output
 
 
@@ -171,27 +171,27 @@ class TestSessions:
         listed = (await admin("session", "list", "--user", ALICE.username, "--json")).json
         ids = {session["client_id"]: session["id"] for session in listed}
         assert set(ids) == {"phone-app", "web-shop"}
-        asked = await admin("session", "end", ids["phone-app"])
+        asked = await admin("session", "revoke", ids["phone-app"])
         assert (asked.status, "Revoke session" in asked.aside) == (1, True)
 
-        ended = await admin("session", "end", ids["phone-app"], "--yes", "--json")
+        ended = await admin("session", "revoke", ids["phone-app"], "--yes", "--json")
 
         assert ended.json == {
             "id": ids["phone-app"],
             "client_id": "phone-app",
             "username": ALICE.username,
             "realm": "main",
-            "ended": True,
+            "revoked": True,
         }
         assert (is_live(store, phone["access_token"]), is_live(store, shop["access_token"])) == (False, True)
-        assert "not found" in (await admin("session", "end", ids["phone-app"], "--yes")).aside
+        assert "not found" in (await admin("session", "revoke", ids["phone-app"], "--yes")).aside
         event = (await admin("events", "--json")).lines[-1]
-        assert (event["event"], event["session"]) == ("token_revoked_by_console", ids["phone-app"])
+        assert (event["event"], event["session"]) == ("token_revoked_by_cli", ids["phone-app"])
 
     async def test_session_id_may_look_like_an_option(self, admin: Admin) -> None:
         """An ID has letters of base64url, so one in 64 begins with a hyphen."""
         for session_id in ("-h34567890123456789012", "-a34567890123456789012"):
-            ended = await admin("session", "end", session_id, "--yes")
+            ended = await admin("session", "revoke", session_id, "--yes")
             assert (ended.status, f"session {session_id} not found" in ended.aside) == (1, True), ended
 
 

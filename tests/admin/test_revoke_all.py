@@ -39,7 +39,7 @@ async def test_only_named_sessions_end(
 
     assert done.status == 0
     event = (await admin("events", "--json")).lines[-1]
-    assert (event["event"], event["reason"]) == ("revoke_all_by_console", words[0].removeprefix("--"))
+    assert (event["event"], event["reason"]) == ("revoke_all_by_cli", words[0].removeprefix("--"))
     assert {whose for whose, each in tokens.items() if not await is_live(http, each["access_token"])} == ended
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 

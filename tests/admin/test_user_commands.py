@@ -56,7 +56,7 @@ async def test_a_new_password_may_spare_the_sessions(admin: Admin, http: httpx2.
 
     done = await admin("user", "set-password", ALICE.username, "--keep-sessions", "--json", typed="a new password\n")
 
-    assert done.json["sessions_ended"] is False
+    assert done.json["sessions_revoked"] is False
     assert await is_live(http, tokens["access_token"])
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 400
     assert (await PHONE_APP.log_in(http, UserCredentials(ALICE.username, "a new password"))).status_code == 200

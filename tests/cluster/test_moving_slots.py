@@ -263,7 +263,7 @@ async def test_sweep_finds_records_of_moving_slots(deployment: ClusterDeployment
     def judge(session: Session) -> EndReason | None:
         """Spare the codes, so that each look at the moving slot finds one."""
         judged.append(session)
-        return None if session.grant_type == AUTHORIZATION_CODE else "console"
+        return None if session.grant_type == AUTHORIZATION_CODE else "cli"
 
     with moving_slot(deployment.cluster, people[0].key) as moving:
         moving.move_keys(lambda key: key.startswith("access:"))

@@ -114,5 +114,5 @@ async def test_log_shipper_loses_no_event(redis_server: RedisServer, worker: Wor
 async def append(stream: EventStream, numbers: range) -> None:
     """Append events of every group, with characters that syslog or JSON could change."""
     for number in numbers:
-        event = json.dumps({"event": "session_ended", "number": number, "username": '<13>"ä\\\u2028'}).encode()
+        event = json.dumps({"event": "session_revoked", "number": number, "username": '<13>"ä\\\u2028'}).encode()
         await stream.append(*([event] if number % 3 == group else [] for group in range(3)))

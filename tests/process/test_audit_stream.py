@@ -155,7 +155,7 @@ async def test_user_who_floods_hides_no_other_user(
 async def test_each_user_has_vital_events_in_a_flood(audit_stream: AuditStream, stream: RecordingStream) -> None:
     """Each of 1,200 users ends all sessions after failed logins have filled up what a minute allows."""
     for number in range(MAX_NAMED):
-        record_event("session_ended", username=f"user{number}", realm="main", sub=f"id{number}")
+        record_event("session_revoked", username=f"user{number}", realm="main", sub=f"id{number}")
     for number in range(2 * MAX_NAMED):
         record_event(
             "revoke_all",
@@ -193,8 +193,8 @@ async def test_one_user_has_one_bound_over_all_streams(
 @pytest.mark.parametrize(
     ("event", "fields", "group"),
     [
-        ("user_deleted", {"actor": "root", "reason": "console"}, "operators"),
-        ("revoke_all_by_console", {"actor": "root", "reason": "client"}, "operators"),
+        ("user_deleted", {"actor": "root", "reason": "cli"}, "operators"),
+        ("revoke_all_by_cli", {"actor": "root", "reason": "client"}, "operators"),
         ("user_deleted", {"actor": "back-office", "reason": "client", "address": "192.0.2.1"}, "programs"),
         ("revoke_all", {"reason": "client", "address": "192.0.2.1"}, "programs"),
         ("provider_logout", {"reason": "user", "address": "192.0.2.1"}, "programs"),

@@ -268,7 +268,7 @@ async def test_sweep_during_refreshes_leaves_no_older_session(
     exchanges = [asyncio.ensure_future(until_available(ask)) for ask in asked]
     refreshes = refresh_all(http, sessions)
     await asyncio.gather(*exchanges[:place])
-    await worker.session_scan.end_sessions(["phone-app"], lambda _: "console")
+    await worker.session_scan.end_sessions(["phone-app"], lambda _: "cli")
 
     exchanged = await asyncio.gather(*exchanges)
     refused = [answer for answer in exchanged if answer.status_code != 200]

@@ -34,7 +34,7 @@ def disable(user: User) -> User:
 
 
 def make_editor(worker: Worker) -> RegistryEditor:
-    return RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "somebody", "reason": "console"})
+    return RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "somebody", "reason": "cli"})
 
 
 @pytest.mark.parametrize("kind", BREAKS)

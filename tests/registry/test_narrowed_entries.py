@@ -131,7 +131,7 @@ async def test_console_changes_wait_for_no_scan_of_sessions(
 ) -> None:
     applying = await narrow_until_the_pause(worker, held_time)
     alice = await sessions.start(scope=PROVIDER)
-    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "somebody", "reason": "console"})
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "somebody", "reason": "cli"})
     bob = identify_user("main", BOB.username)
     await result_of(editor.change_user(bob, lambda user: msgspec.structs.replace(user, disabled=True)))
 

@@ -77,7 +77,7 @@ async def test_console_changes_beside_an_import_are_not_lost(worker: Worker) -> 
     """The import changes names, the console roles, and logins replace hashes, of the same users at the same time."""
     usernames = [f"user{n}@example.com" for n in range(10)]
     await import_users(worker, *map(make_user, usernames))
-    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "root", "reason": "console"})
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "root", "reason": "cli"})
     weak = {user.username: user for user in await worker.registry.users.list_of("main")}
 
     async def add_role(username: str) -> None:
@@ -133,7 +133,7 @@ async def test_repeated_line_keeps_a_renewed_hash_and_a_new_password(
     sessions: Sessions, upgraded_from: str | None
 ) -> None:
     worker = sessions.worker
-    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "root", "reason": "console"})
+    editor = RegistryEditor(worker.registry, worker.pending_revocations, {"actor": "root", "reason": "cli"})
     await import_users(worker, make_user(ALICE.username))
     fields = {"password_hash": OTHER_HASH, "upgraded_from": upgraded_from}
     await editor.change_user(

@@ -209,7 +209,7 @@ async def consent_denied_by_a_double_click(deployment: Deployment) -> None:
         await browser.deny(page)
 
 
-async def session_ended_on_the_page(deployment: Deployment) -> None:
+async def session_revoked_on_the_page(deployment: Deployment) -> None:
     await deployment.log_in()
     browser = Browser(deployment.http)
     page = await browser.sign_in()
@@ -323,7 +323,7 @@ ACTIONS: list[tuple[Action, list[RecordedEvent]]] = [
     (login_page, [("login_succeeded", of_alice())]),
     (consent_allowed_by_a_double_click, [("code_issued", of_alice(scope=SCOPE))]),
     (consent_denied_by_a_double_click, [("consent_denied", of_alice(scope=SCOPE))]),
-    (session_ended_on_the_page, [("session_ended", of_alice(session=FAMILY))]),
+    (session_revoked_on_the_page, [("session_revoked", of_alice(session=FAMILY))]),
     (everything_ended_on_the_page, [("revoke_all", of_alice(None, reason="sessions_page"))]),
     (signed_out, [("signed_out", of_alice(None))]),
     (wrong_password, [("login_failed", of_alice(reason="password_wrong"))]),

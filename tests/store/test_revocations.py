@@ -247,11 +247,11 @@ async def test_revocation_by_time_signs_out_older_browsers_only(sessions: Sessio
 @pytest.mark.clause("decided-revoke-all-issued-before")
 async def test_many_users_are_taken_at_once(sessions: Sessions) -> None:
     alice, bob, meter = [await sessions.start(person) for person in (ALICE, BOB, METER)]
-    users = [UserEnding.of(session.identity, "console") for session in (alice, bob)]
+    users = [UserEnding.of(session.identity, "cli") for session in (alice, bob)]
     await sessions.worker.revocations.revoke_all_of(users * 20)
 
     assert [sessions.live(session) for session in (alice, bob, meter)] == [[False], [False], [True]]
-    assert sessions.tombstone(bob)["reason"] == "console"
+    assert sessions.tombstone(bob)["reason"] == "cli"
 
 
 def make_neighbours(count: int) -> list[UserCredentials]:
@@ -267,7 +267,7 @@ class Neighbours:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         people = make_neighbours(5)
-        self.endings = [UserEnding.of(identify_user("cep", person.username), "console") for person in people]
+        self.endings = [UserEnding.of(identify_user("cep", person.username), "cli") for person in people]
         self.people = people
 
     async def begin(self) -> None:
@@ -325,7 +325,7 @@ async def test_logins_and_revocations_of_one_shard_contend(sessions: Sessions) -
 
 
 async def test_an_outage_ends_the_whole_of_it(sessions: Sessions) -> None:
-    tasks, users = asyncio.all_tasks(), [UserEnding.of(IDENTITY, "console")] * 100
+    tasks, users = asyncio.all_tasks(), [UserEnding.of(IDENTITY, "cli")] * 100
 
     assert await sessions.is_interrupted(3, partial(Revocations.revoke_all_of, users=users))
     assert tasks == asyncio.all_tasks()
@@ -379,7 +379,7 @@ async def test_unreadable_record_of_one_user_keeps_no_other(sessions: Sessions, 
     neighbours, bob = Neighbours(sessions), await sessions.start(BOB)
     await neighbours.begin()
     revocations = Revocations(sessions.worker.redis, max_keys=max_keys)
-    users = [UserEnding.of(bob.identity, "console"), *neighbours.endings]
+    users = [UserEnding.of(bob.identity, "cli"), *neighbours.endings]
     broken = neighbours.started[3]
     with unreadable(sessions, broken.key):
         done = list[int]()

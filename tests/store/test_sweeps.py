@@ -38,7 +38,7 @@ async def test_judge_receives_scope_and_client_of_a_session(sessions: Sessions, 
 async def test_hundreds_of_sessions_are_all_seen(sessions: Sessions, session_scan: SessionScan) -> None:
     started = [await sessions.start(person) for person in (ALICE, BOB) for _ in range(150)]
 
-    assert await session_scan.end_sessions({"phone-app"}, lambda _: "console") == 300
+    assert await session_scan.end_sessions({"phone-app"}, lambda _: "cli") == 300
     assert not [session for session in started if sessions.record(session) or sessions.live(session)[0]]
     assert {} == sessions.index(started[0]) == sessions.index(started[-1])
 
@@ -76,5 +76,5 @@ async def test_session_that_cannot_be_ended_keeps_no_other(sessions: Sessions) -
     for broken in started[::2]:
         sessions.store.set(broken.key, str(sessions.record(broken)).replace("\np\n0\n", "\np\nx\n"), keepttl=True)
     with pytest.raises(UnreadableRecord):
-        await sessions.worker.session_scan.end_sessions(["phone-app"], lambda _: "console")
+        await sessions.worker.session_scan.end_sessions(["phone-app"], lambda _: "cli")
     assert not any(sessions.record(each) for each in started[1::2])

@@ -79,11 +79,11 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
     with suppress(UnreadableRecord):  # all else of the user must end nevertheless
         families, is_cut = await context.families.list_of_user(identity, MAX_COUNTED)
         ended = len(families)
-    await context.revocations.revoke_all(identity.shard, identity.digest, reason="console")
-    context.record("revoke_all_by_console", **name_user(user), reason="user", count=ended)
+    await context.revocations.revoke_all(identity.shard, identity.digest, reason="cli")
+    context.record("revoke_all_by_cli", **name_user(user), reason="user", count=ended)
     number = f"{ended} or more" if is_cut else ended
     told = f"All sessions of {username} are revoked: {number}. {_THE_REST}."
-    output.done(told, username=username, realm=realm, ended=ended)
+    output.done(told, username=username, realm=realm, revoked=ended)
 
 
 async def _revoke_client(context: AdminContext, output: Output, client_id: str) -> None:
@@ -91,11 +91,11 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
     await context.editor.get_client(client_id)
     output.ask(f"Revoke all sessions of {client_id}?")
     with output.progress("Scanning all sessions"):
-        ended = await context.session_scan.end_sessions([client_id], lambda _: "console")
-    context.record("revoke_all_by_console", client_id=client_id, reason="client", count=ended)
+        ended = await context.session_scan.end_sessions([client_id], lambda _: "cli")
+    context.record("revoke_all_by_cli", client_id=client_id, reason="client", count=ended)
     rest = "So are their access tokens and codes. Browser sessions continue"
     told = f"All sessions of {client_id} are revoked: {ended}. {rest}."
-    output.done(told, client_id=client_id, ended=ended)
+    output.done(told, client_id=client_id, revoked=ended)
 
 
 async def _revoke_everybody(context: AdminContext, output: Output, before_ms: int | None, from_shard: str) -> None:
@@ -120,7 +120,7 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
             found = await context.session_scan.list_users(group, with_records=before_ms is None)
             listed += len(found)
             total = listed * len(groups) // done
-            endings = (UserEnding(*user, "console") for user in found)
+            endings = (UserEnding(*user, "cli") for user in found)
             left.extend(await context.revocations.revoke_all_of(endings, until_ms=until_ms, after_users=count))
         await context.revocations.revoke_all_left(left, until_ms=until_ms)
         count(len(left))
@@ -136,6 +136,6 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
             raise
         finally:
             reason = "issued_before" if issued_before else "everything"
-            context.record("revoke_all_by_console", reason=reason, issued_before=issued_before, count=users)
+            context.record("revoke_all_by_cli", reason=reason, issued_before=issued_before, count=users)
     told = f"All sessions{before} of all users are revoked. {_THE_REST}{before}. Affected users: {users}."
     output.done(told, users=users)

@@ -1,4 +1,4 @@
-"""The commands `session list` and `session end`. A session is named by its id, as in security events (`session`)."""
+"""The commands `session list` and `session revoke`. A session is named by its id, as in security events (`session`)."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ async def list_user_sessions(context: AdminContext, output: Output, username: st
 
 @asking_command(
     sessions,
-    "end",
-    examples=("session end 0E64JM8HcFENZvoGuUu_1g",),
+    "revoke",
+    examples=("session revoke 0E64JM8HcFENZvoGuUu_1g",),
     # An ID may begin with "-" or "-h".
     context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]},
 )
 @click.argument("session_id", metavar="ID")
-async def end_session(context: AdminContext, output: Output, session_id: str) -> None:
+async def revoke_session(context: AdminContext, output: Output, session_id: str) -> None:
     """Revoke one session and its access tokens.
 
     The ID is shown by `session list` and `user show`, and is the field `session` of security events.
@@ -78,5 +78,5 @@ async def end_session(context: AdminContext, output: Output, session_id: str) ->
         client_id=family.client_id,
         username=family.username,
         realm=parse_realm(family.scope),
-        ended=True,
+        revoked=True,
     )

@@ -68,7 +68,7 @@ async def revoke_token(context: AdminContext, output: Output, token: str | None)
         if grant is None or await context.access_tokens.revoke(access_token, client_id=grant.client_id) is None:
             raise CommandRefused("the access token is unknown, expired or revoked")
         ended, client_id, username = "The access token", grant.client_id, grant.username
-        context.record("token_revoked_by_console", client_id=client_id, **name_user(grant))
+        context.record("token_revoked_by_cli", client_id=client_id, **name_user(grant))
     elif refresh_token is not None:
         digest = refresh_token.family_digest
         family = await context.families.find(refresh_token.shard, digest)

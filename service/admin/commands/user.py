@@ -188,7 +188,7 @@ async def set_password(
         f"User {username} has a new password; their sessions {ended}.",
         username=username,
         realm=realm,
-        sessions_ended=not keep_sessions,
+        sessions_revoked=not keep_sessions,
     )
 
 
@@ -253,7 +253,7 @@ async def unlock_user(context: AdminContext, output: Output, username: str, real
     user = await context.get_known_user(realm, username)
     cleared = await context.attempts.clear_user(identify_for_throttle(realm, username))
     if cleared:
-        context.record("user_unlocked", **name_user(user), reason="console")
+        context.record("user_unlocked", **name_user(user), reason="cli")
     counters = f"{cleared} failed-login counters were cleared" if cleared else "there were no failed logins"
     output.done(f"Unlocked {username}: {counters}.", username=username, realm=realm, cleared=cleared)
     if user.disabled:

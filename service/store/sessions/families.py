@@ -23,7 +23,7 @@ from service.store.keys import family_key, mark_key, user_key
 from service.store.records import FamilyRecord, parse_family, parse_mark
 from service.store.user_index import list_records
 
-Revocation = Literal["revoked", "revoke_all", "signed_out", "signed_out_everywhere", "provider_logout", "console"]
+Revocation = Literal["revoked", "revoke_all", "signed_out", "signed_out_everywhere", "provider_logout", "cli"]
 Deprivation = Literal["user_deleted", "client_disabled", "client_deleted", "client_changed", "realm_deleted"]
 EndReason = Literal["replayed", "code_replayed", "session_displaced", "too_old", Revocation, UserNarrowing, Deprivation]
 """The reason, recorded in the tombstone, why a family ended before it expired.

@@ -107,7 +107,7 @@ class SessionsPages(PageSteps):
         if family is not None and family.user_digest == session.identity.digest:
             client_id = family.client_id
             if await self.families.end(shard, digest, client_id=client_id, reason="signed_out") is not None:
-                record_user_event(request, "session_ended", session.record, client_id=client_id, session=digest)
+                record_user_event(request, "session_revoked", session.record, client_id=client_id, session=digest)
         return self.pages.redirect("/sessions/")
 
     async def end_browser(self, request: Request) -> Response:
