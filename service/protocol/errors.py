@@ -122,7 +122,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "refresh_token_malformed": _DEAD_REFRESH_TOKEN,
     "refresh_token_unknown": _DEAD_REFRESH_TOKEN,
     "refresh_token_of_another_client": _DEAD_REFRESH_TOKEN,
-    "refresh_token_replayed": "The refresh token was used before and its grace period is over; the session has ended.",
+    "refresh_token_replayed": "The refresh token was used before and its grace period is over; the session is revoked.",
     "refresh_token_scope_withdrawn": "This client may no longer request the scope of this refresh token.",
     "refresh_without_secret": "This refresh token was issued to a client with a secret and must be used with a secret.",
     # The logout token

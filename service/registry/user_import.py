@@ -169,15 +169,15 @@ class UserImport:
             yield batch
 
     def _read_lines(self, mistakes: Mistakes) -> Iterator[Line]:
-        """Yield each line without mistakes. Blank lines are skipped. Nothing is read after a line that is too long, or
-        after MAX_MISTAKES.
+        """Yield each line without mistakes. Blank lines are skipped. Nothing is read after a line that is too long, a
+        first line that is not JSON, or MAX_MISTAKES.
 
         No mistake quotes more of a line than the user name, because it may have a password.
         """
         self._file.seek(0)
         for number, text in enumerate(iter(partial(self._file.readline, MAX_LINE_BYTES + 1), b""), 1):
             place, count = f"line {number}", len(mistakes)
-            if count >= MAX_MISTAKES:
+            if count >= MAX_MISTAKES or "line 1" in mistakes:
                 return
             if len(text) > MAX_LINE_BYTES:
                 mistakes[place] = f"expected one JSON object per line, of at most {MAX_LINE_BYTES} bytes"
@@ -191,7 +191,7 @@ class UserImport:
                 place = _name_line(number, tree.get("username"))
                 change = read_user_change(tree, f"{place}: ", mistakes, self._min_password_characters)
             except (ValueError, RecursionError) as error:
-                mistakes[place] = f"expected a JSON object in UTF-8: {error}"
+                mistakes[place] = f"expected one JSON object per line, in UTF-8: {error}"
                 continue
             if change is not None and len(mistakes) == count:
                 yield number, change

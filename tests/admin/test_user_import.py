@@ -44,17 +44,17 @@ BAD_LINES = {
     b'{"username": "EVE@example.com", "name": "Eve"}': "line 2 (eve@example.com): username: is a duplicate of line 1",
     b'{"username": "alice@example.com", "roles": ["boss"]}': "line 2 (alice@example.com): roles[0]: expected one of",
     b'{"username": "alice@example.com", "realm": "cep"}': "line 2 (alice@example.com): realm: expected main",
-    b'[{"username": "a"}]': "line 2: expected a JSON object in UTF-8: Expected `object`, got `array`",
-    b'{"username": "a@example.com", "us\\u0065rname": "b"}': "line 2: expected a JSON object in UTF-8: a field",
+    b'[{"username": "a"}]': "line 2: expected one JSON object per line, in UTF-8: Expected `object`, got `array`",
+    b'{"username": "a@example.com", "us\\u0065rname": "b"}': "line 2: expected one JSON object per line, in UTF-8: ",
     b'{"username": "alice@example.com", "disabled": null}': "line 2 (alice@example.com): disabled: expected a value",
     b'{"username": "a", "name": "%b"}' % (256 * b"x"): "line 2 (a): name: expected at most 255 characters",
     b'{"username": "a\\u200bb", "password": "long enough"}': "line 2 (a\\u200bb): username: expected a name without",
     b'{"username": "%b"}' % (256 * b"x"): "line 2: username: expected 1 to 255 characters",
     b'{"username": "zoe@example.com", "password_hash": "md5$x$y"}': "line 2 (zoe@example.com): password_hash: begins",
-    b"\xef\xbb\xbf{}": "line 2: expected a JSON object in UTF-8: ",
-    b"username,password": "line 2: expected a JSON object in UTF-8: JSON is malformed",
-    b'{"username": "\xff"}': "line 2: expected a JSON object in UTF-8: ",
-    b"[" * 5000: "line 2: expected a JSON object in UTF-8: ",
+    b"\xef\xbb\xbf{}": "line 2: expected one JSON object per line, in UTF-8: ",
+    b"username,password": "line 2: expected one JSON object per line, in UTF-8: JSON is malformed",
+    b'{"username": "\xff"}': "line 2: expected one JSON object per line, in UTF-8: ",
+    b"[" * 5000: "line 2: expected one JSON object per line, in UTF-8: ",
     b'{"name": "'
     + b"x" * MAX_LINE_BYTES: f"line 2: expected one JSON object per line, of at most {MAX_LINE_BYTES} byt",
 }
@@ -85,6 +85,17 @@ async def test_each_mistake_is_told_up_to_a_bound(admin: Admin, tmp_path: Path, 
 
     told = min(count, MAX_MISTAKES)
     assert lines == [*(f"line {n}: username: is missing" for n in range(1, told + 1)), *rest]
+
+
+@pytest.mark.clause("decided-user-import")
+async def test_yaml_file_has_one_error(admin: Admin, tmp_path: Path) -> None:
+    file = tmp_path / "users.yaml"
+    file.write_text("users:\n- username: alice@example.com\n")
+
+    _, *lines = (await admin("user", "import", str(file))).aside.splitlines()
+
+    assert len(lines) == 1
+    assert lines[0].startswith("line 1: expected one JSON object per line, in UTF-8: ")
 
 
 @pytest.mark.parametrize("name", ["missing", ""])
