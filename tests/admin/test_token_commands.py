@@ -58,7 +58,7 @@ async def test_inspect_tells_that_a_replay_ended_a_session(
 
     inspection = (await admin("token", "inspect", second, "--json")).json
 
-    ended = "Its session was ended (generation 1 was reused while generation 2 was the newest) at "
+    ended = "Its session was revoked (generation 1 was reused while generation 2 was the newest) at "
     assert inspection["explanation"].startswith(ended)
     assert (inspection["active"], inspection["session_active"], inspection["end_reason"]) == (False, False, "replayed")
     assert inspection["reused_generation"] == 1
@@ -95,9 +95,9 @@ async def test_inspect_distinguishes_the_other_ends(admin: Admin, http: httpx2.A
     ends = [await explain(admin, tokens["refresh_token"]) for tokens in (revoked, console, everywhere)]
 
     assert [end.partition(" at ")[0] for end in ends] == [
-        "Its session was ended (revoked)",
-        "Its session was ended (console)",
-        "Its session was ended (revoke_all)",
+        "Its session was revoked (revoked)",
+        "Its session was revoked (cli)",
+        "Its session was revoked (revoke_all)",
     ]
 
 
@@ -107,7 +107,7 @@ async def test_inspect_tells_that_a_session_is_too_old(admin: Admin, http: httpx
     assert (await admin("client", "update", "phone-app", "--session-max-age", "1m")).status == 0
     clock.advance(61)
 
-    assert await explain(admin, token) == "Its session is older than the maximum age of 1 min: a refresh ends it."
+    assert await explain(admin, token) == "Its session is older than the maximum age of 1 min: a refresh revokes it."
     await until_status(lambda: PHONE_APP.refresh(http, token), 400)
 
     assert (await admin("client", "update", "phone-app", "--no-session-max-age")).status == 0

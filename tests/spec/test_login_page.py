@@ -28,6 +28,7 @@ from tests.support.browser import (
     is_login_page,
     page_text,
     register,
+    wait_text,
 )
 from tests.support.clients_and_users import (
     ALICE,
@@ -60,7 +61,7 @@ def assert_throttled(page: httpx2.Response, most_seconds: int = 60) -> None:
     wait = int(page.headers["retry-after"])
     assert 1 <= wait <= most_seconds
     assert (page.status_code, is_login_page(page)) == (429, True)
-    assert page_text("login.error_throttled").format(wait=f"{wait} second{'s' * (wait > 1)}") in Page(page).text
+    assert page_text("login.error_throttled").format(wait=wait_text(wait)) in Page(page).text
 
 
 # Logins

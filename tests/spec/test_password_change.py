@@ -22,6 +22,7 @@ from tests.support.browser import (
     is_consent_page,
     is_login_page,
     page_text,
+    wait_text,
 )
 from tests.support.clients_and_users import (
     ALICE,
@@ -193,7 +194,7 @@ async def test_wrong_current_passwords_are_throttled(
     events_of(json_logs)
     refused = await change_password(browser, page)
 
-    wait = f"{refused.headers['retry-after']} seconds"
+    wait = wait_text(int(refused.headers["retry-after"]))
     assert refused.status_code == 429
     assert page_text("password.error_throttled").format(wait=wait) in Page(refused).text
     assert [event for event, _ in events_of(json_logs)] == ["login_throttled"]

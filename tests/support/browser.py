@@ -47,6 +47,12 @@ def page_text(key: str, language: str = "en") -> str:
     return load_languages()[language].texts[key]
 
 
+def wait_text(seconds: int) -> str:
+    """Return how long a page asks a user to wait: up to a minute in seconds, then in minutes, rounded up."""
+    number, unit = (seconds, "second") if seconds < 60 else (-(-seconds // 60), "minute")
+    return "1 hour" if seconds > 3540 else f"{number} {unit}{'s' * (number > 1)}"
+
+
 def authorization_url(
     client: OAuthClient = PHONE_APP, redirect_uri: str = PHONE_CALLBACK, /, **parameters: str | None
 ) -> str:

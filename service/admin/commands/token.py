@@ -109,11 +109,11 @@ def _explain_refresh_token(
     elif isinstance(family, TombstoneRecord):
         explanation = _explain_ending(family, now_ms)
     elif family.state == "revoked":
-        explanation = f"Its session was ended (revoke_all) at {format_when(family.marked_at_ms, now_ms)}."
+        explanation = f"Its session was revoked (revoke_all) at {format_when(family.marked_at_ms, now_ms)}."
     elif family.state != "live":
         explanation = f"Its session expired at {format_when(family.record.expires_ms, now_ms)}."
     elif max_age_ms and now_ms >= family.record.created_ms + max_age_ms:
-        explanation = f"Its session is older than the maximum age of {format_span(max_age_ms)}: a refresh ends it."
+        explanation = f"Its session is older than the maximum age of {format_span(max_age_ms)}: a refresh revokes it."
     else:
         is_live = number >= family.record.head
         explanation = _explain_generation(number, family.record.head)
@@ -134,7 +134,7 @@ def _explain_ending(record: TombstoneRecord, now_ms: int) -> str:
     why = record.reason
     if record.presented is not None:
         why = f"generation {record.presented} was reused while generation {record.head} was the newest"
-    return f"Its session was ended ({why}) at {format_when(record.ended_ms, now_ms)}."
+    return f"Its session was revoked ({why}) at {format_when(record.ended_ms, now_ms)}."
 
 
 def _facts(kind: str, explanation: str, *, active: bool = False) -> dict[str, Any]:

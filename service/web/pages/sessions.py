@@ -252,8 +252,7 @@ def _to_datetime(ms: int) -> datetime:
 def find_mistakes(language: Language, fields: Form, min_characters: int, *names: str) -> PasswordErrors | None:
     """Return what is wrong with the form, or None. Whether the current password is right is not checked here.
 
-    `names` are names of the user that must not be used as a password. Without scripts, the form contains `twice`, and
-    the new password is in two fields.
+    `names` must not be used as a password. Without scripts, the form has `twice`, and two fields for the new password.
     """
     current, new = fields.get("current", ""), fields.get("new", "")
     repeated = fields.get("repeated", "" if "twice" in fields else new)

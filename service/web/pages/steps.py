@@ -101,7 +101,8 @@ class PageSteps:
             refusal = "wrong"
         elif provider is not None and error.reason.startswith("provider_"):
             return language.text("login.error_provider", provider=provider.label), error.status
-        wait = language.count("duration.seconds", error.retry_after_seconds or 1)
+        seconds = error.retry_after_seconds or 1
+        wait = language.duration(1000 * (seconds if seconds <= 60 else -(-seconds // 60) * 60))  # whole minutes
         return language.text(f"{page}.error_{refusal}", wait=wait), 200 if refusal == "wrong" else error.status
 
     async def recheck_client(self, request: Request, wanted: AuthorizationRequest, scope: str) -> Client:
