@@ -171,10 +171,10 @@ class TestSessions:
         listed = (await admin("session", "list", "--user", ALICE.username, "--json")).json
         ids = {session["client_id"]: session["id"] for session in listed}
         assert set(ids) == {"phone-app", "web-shop"}
-        asked = await admin("session", "revoke", ids["phone-app"])
+        asked = await admin("session", "end", ids["phone-app"])
         assert (asked.status, "Revoke session" in asked.aside) == (1, True)
 
-        ended = await admin("session", "revoke", ids["phone-app"], "--yes", "--json")
+        ended = await admin("session", "end", ids["phone-app"], "--yes", "--json")
 
         assert ended.json == {
             "id": ids["phone-app"],
@@ -184,14 +184,14 @@ class TestSessions:
             "revoked": True,
         }
         assert (is_live(store, phone["access_token"]), is_live(store, shop["access_token"])) == (False, True)
-        assert "not found" in (await admin("session", "revoke", ids["phone-app"], "--yes")).aside
+        assert "not found" in (await admin("session", "end", ids["phone-app"], "--yes")).aside
         event = (await admin("events", "--json")).lines[-1]
         assert (event["event"], event["session"]) == ("token_revoked_by_cli", ids["phone-app"])
 
     async def test_session_id_may_look_like_an_option(self, admin: Admin) -> None:
         """An ID has letters of base64url, so one in 64 begins with a hyphen."""
         for session_id in ("-h34567890123456789012", "-a34567890123456789012"):
-            ended = await admin("session", "revoke", session_id, "--yes")
+            ended = await admin("session", "end", session_id, "--yes")
             assert (ended.status, f"session {session_id} not found" in ended.aside) == (1, True), ended
 
 

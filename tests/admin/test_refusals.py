@@ -64,7 +64,7 @@ REFUSED = [
     ),
     (("user", "list", "--realm", "nowhere"), 1, "realm nowhere not found"),
     (("session", "list", "--user", "nobody"), 1, "user nobody not found in realm main"),
-    (("session", "revoke", "-" + "A" * 21), 1, "session -AAAAAAAAAAAAAAAAAAAAA not found: it has ended or never"),
+    (("session", "end", "-" + "A" * 21), 1, "session -AAAAAAAAAAAAAAAAAAAAA not found: it has ended or never"),
     (("token", "inspect", "garbage"), 1, "neither an access token of this service"),
     (("token", "inspect", "tsrt1_000" + "A" * 52), 1, "neither an access token of this service"),
     (("token", "revoke", "tsrt1_000" + "A" * 52), 1, "neither an access token nor a refresh token"),

@@ -1,4 +1,4 @@
-"""The commands `session list` and `session revoke`. A session is named by its id, as in security events (`session`)."""
+"""The commands `session list` and `session end`. A session is named by its id, as in security events (`session`)."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ async def list_user_sessions(context: AdminContext, output: Output, username: st
 
 @asking_command(
     sessions,
-    "revoke",
-    examples=("session revoke 0E64JM8HcFENZvoGuUu_1g",),
+    "end",
+    examples=("session end 0E64JM8HcFENZvoGuUu_1g",),
     # An ID may begin with "-" or "-h".
     context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]},
 )
