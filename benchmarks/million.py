@@ -30,6 +30,7 @@ from tests.support.servers import RedisServer, ServiceProcess
 
 FEW, MANY = "few sessions", "all sessions"
 P50, P99 = "refresh, p50, ms", "refresh, p99, ms"
+LIVE, IDLE = "a session with a live access token, bytes", "an idle session, bytes"
 REFRESHES_PER_SECOND, REFRESHED_SESSIONS = 500, 5_000
 SESSIONS_OF_ONE, PROBED_SLOTS = 100, 100
 NODE_TIMEOUT_MS = 5_000
@@ -51,8 +52,8 @@ def measure_million(testbed: Testbed, _: int, *, sessions: int) -> Rows:
             raise LoadFailed(f"only {deleted} access tokens of {sessions} sessions were still live")
         idle = [after - empty for after, empty in zip(_read_memory(cluster), before, strict=True)]
         many |= _measure_refresh(testbed, service, started[-REFRESHED_SESSIONS:]) | {
-            "a session with a live access token, bytes": sum(live) / sessions,
-            "an idle session, bytes": sum(idle) / sessions,
+            LIVE: sum(live) / sessions,
+            IDLE: sum(idle) / sessions,
             "the fullest master / the mean": max(live) / statistics.mean(live),
             "one slot has moved, s": _move_slot(cluster, started[0]),
             f"revokeAll of {SESSIONS_OF_ONE} sessions is answered, s": _revoke_all(testbed, service),

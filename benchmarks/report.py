@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from benchmarks import connections, costs, floors, lag, million, operations, upgrade
+from benchmarks import connections, costs, floors, imports, lag, logins, million, operations, upgrade
 from benchmarks.goals import BOUNDS, GOALS, format_number
 from benchmarks.load import Round
 from benchmarks.results import Machine, Results, Series, cost_ratio, is_busy, median_of, rate_ratio
@@ -36,6 +36,10 @@ PARTS = {
 }
 """Tables of rows that have the same parts."""
 
+SIZED_BYTES = ((million.MANY, million.IDLE), (million.MANY, million.LIVE), (imports.USER_BYTES, imports.ONE_SERVER))
+SIZED_TIMES = (logins.PASSWORD, operations.REFRESH_LOGGED, operations.VERIFY_ASKING, operations.VERIFY_MEMORY)
+"""What docs/explanation/benchmarks.md has in its table for sizing."""
+
 Cells = Sequence[str]
 
 
@@ -50,6 +54,9 @@ def format_report(results: Results) -> str:
         sections += ["## Requests\n", format_table((*COSTS, "cost ratio", "rate ratio", "to"), rows)]
         sections += ["## Logins, peers\n"]
         sections += [format_table(COSTS, [_describe(name, series[name]) for name in others])]
+    if sizes := list(_list_sizes(results)):
+        head = ("", "bytes", "core of the service, µs", "core of Redis, µs")
+        sections += ["## Numbers for sizing\n", format_table(head, sizes)]
     for title, rows_of in PARTS.items():
         if any(row in results.rows for row in rows_of):
             sections += [f"## {title}\n", _format_parts(results, rows_of)]
@@ -107,6 +114,21 @@ def _format_parts(results: Results, rows: Sequence[str]) -> str:
 
 def _format_value(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _list_sizes(results: Results) -> Iterator[Cells]:
+    for row, part in SIZED_BYTES:
+        if values := results.rows.get(row, {}).get(part):
+            yield (
+                (part.removesuffix(", bytes") if row == million.MANY else row),
+                f"{statistics.median(values):,.0f}",
+                "",
+                "",
+            )
+    for name in SIZED_TIMES:
+        if rounds := results.series.get(name):
+            times = (median_of(rounds, lambda one: one.server_us), median_of(rounds, lambda one: one.redis_us))
+            yield name, "", *(f"{each:,.0f}" for each in times)
 
 
 def _describe(name: str, rounds: Sequence[Round]) -> Cells:

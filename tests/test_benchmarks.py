@@ -4,7 +4,7 @@ from collections import Counter
 
 from redis.crc import key_slot
 
-from benchmarks import upgrade
+from benchmarks import imports, million, upgrade
 from benchmarks.__main__ import GROUPS, choose_groups
 from benchmarks.goals import list_violations
 from benchmarks.million import name_slot
@@ -46,6 +46,17 @@ def test_a_wrong_answer_of_an_upgrade_exceeds_its_bound() -> None:
     (line,) = list_violations(wrong)
     assert line.startswith(f"{upgrade.WRONG}: 2.00 (a revoked token was accepted)")
     assert "| a revoked token was accepted" in format_report(wrong)
+
+
+def test_report_lists_the_numbers_for_sizing() -> None:
+    rows = {million.MANY: {million.IDLE: [610.1]}, imports.USER_BYTES: {imports.ONE_SERVER: [580.0, 582.0]}}
+
+    table = format_report(Results(MACHINE, rows=rows)).partition("## Numbers for sizing\n")[2].partition("\n## ")[0]
+
+    assert [[cell.strip() for cell in line.split("|")[1:3]] for line in table.splitlines()[3:] if line] == [
+        ["an idle session", "610"],
+        [imports.USER_BYTES, "581"],
+    ]
 
 
 def test_name_of_a_slot_lies_in_the_slot_of_the_session() -> None:
