@@ -20,7 +20,6 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 FILES: Final = (
     "service/__init__.py",
     "README.md",
-    "SECURITY.md",
     "deployment/kubernetes/kustomization.yaml",
     "docs/how-to/deploy-kubernetes.md",
 )

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from service import __version__
+from tests.support.servers import CHECKOUT
 from tools.release import FILES, Refused, check_changelog, check_tree, release, run, set_version
 
 NOTES = "# Changelog\n\n## [Unreleased]\n\n### Upgrade notes\n\n- Restart.\n\n## [0.9.0] - 2026-01-01\n\n- Old.\n"
@@ -64,6 +66,10 @@ def test_final_version_is_set_everywhere_and_committed(repository: Path) -> None
     check_changelog(repository, "1.0.0")
     assert {(repository / name).read_text() for name in FILES} == {'__version__ = "1.0.0"\n'}
     assert "## [Unreleased]\n\n## [1.0.0] - 20" in (repository / "CHANGELOG.md").read_text()
+
+
+def test_each_file_of_the_checkout_names_the_version() -> None:
+    assert [name for name in FILES if __version__ not in (CHECKOUT / name).read_text()] == []
 
 
 def test_file_with_another_version_is_refused(repository: Path) -> None:
