@@ -127,7 +127,7 @@ def list_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[s
     """
     if username_claim not in (*_LASTING_CLAIMS, EMAIL_CLAIM):
         yield (
-            f"username_claim {username_claim} is not permanent: if the provider reassigns a name, its new owner gets "
+            f"username_claim {username_claim} is not permanent. If the provider reassigns a name, its new owner gets "
             "the old user's account here. Use sub"
         )
     if trust_email:

@@ -239,10 +239,15 @@ def _look_at_settings(
     yield from _find(
         (far and not url.tls, "warning", "REDIS_URL", f"no TLS to {far}: use it only on a private network"),
         (far and not url.password, "error", "REDIS_URL", "no password: any program there can revoke all sessions"),
-        (is_without_proxy, "warning", f"{PREFIX}TRUSTED_PROXIES", "not set: callers behind a proxy share one limit"),
+        (is_without_proxy, "warning", f"{PREFIX}TRUSTED_PROXIES", "not set, so callers behind a proxy share one limit"),
         (settings.has_public_example_seed, "error", f"{PREFIX}SEED_FILE", "the example seed with public passwords"),
         (settings.code_ms > 600_000, "warning", f"{PREFIX}CODE_TTL", "more than ten minutes (RFC 6749)"),
-        (not settings.session_max_age_ms, "note", f"{PREFIX}SESSION_MAX_AGE", "not set: sessions in use never expire"),
+        (
+            not settings.session_max_age_ms,
+            "note",
+            f"{PREFIX}SESSION_MAX_AGE",
+            "not set, so sessions in use never expire",
+        ),
         (keys > 1, "note", _SECRET_KEY, of_keys),
     )
 

@@ -49,6 +49,9 @@ def main() -> int:
         back_seconds=BACK_SECONDS + options.slack,
     )
     variables = {"TOKEN_SERVICE_DURABILITY": str(options.durability), "TOKEN_SERVICE_REFRESH_GRACE": str(GRACE_SECONDS)}
+    if options.topology == "single" and options.durability.level == "replica":
+        tell("a single server has no replicas: add --topology sentinel or cluster")
+        return WRONG_USAGE
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     title = f"seed {options.seed}, {options.topology}, durability {options.durability}"
     tell(f"{title}, logs in {folder}")
