@@ -5,7 +5,7 @@ import os
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from service.gateway.middleware import ASGIApp, BearerMiddleware
 from service.gateway.stream import Message
 from service.gateway.testing import FakeLookup, make_grant
 from tests.support.left_out import get_program
+from tests.support.loop_time import LoopTime
 from tests.support.servers import free_port, stop
 from tests.support.waiting import result_of, until
 
@@ -170,15 +171,24 @@ def make_app(fake: FakeLookup, ended: list[str], *, is_guarded: bool) -> FastAPI
     return api
 
 
-@asynccontextmanager
-async def serving(app: ASGIApp, http: Literal["auto", "h11"] = "auto") -> AsyncIterator[httpx2.AsyncClient]:
-    server = uvicorn.Server(uvicorn.Config(app, port=free_port(), log_config=None, lifespan="off", http=http))
-    task = asyncio.create_task(server._serve())
-    await until(lambda: server.started, "the server")
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.config.port}", headers=HEADERS) as client:
-        yield client
-    server.should_exit = True
-    await task
+Serving = Callable[..., AbstractAsyncContextManager[httpx2.AsyncClient]]
+
+
+@pytest.fixture
+def serving(loop_time: LoopTime) -> Serving:
+    """Serve an application with uvicorn. It checks for its end ten times a second, so its last seconds are moved."""
+
+    @asynccontextmanager
+    async def serve(app: ASGIApp, http: Literal["auto", "h11"] = "auto") -> AsyncIterator[httpx2.AsyncClient]:
+        server = uvicorn.Server(uvicorn.Config(app, port=free_port(), log_config=None, lifespan="off", http=http))
+        task = asyncio.create_task(server._serve())
+        await until(lambda: server.started, "the server")
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.config.port}", headers=HEADERS) as client:
+            yield client
+        server.should_exit = True
+        await loop_time.advance_until_done(task)
+
+    return serve
 
 
 def revoke(fake: FakeLookup) -> None:
@@ -199,7 +209,7 @@ http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ proxy_p
 
 @pytest.mark.parametrize("path", ["/events", "/own"])
 async def test_a_plain_nginx_passes_on_each_event_at_once(
-    app: ASGIApp, fake: FakeLookup, tmp_path: Path, path: str
+    serving: Serving, app: ASGIApp, fake: FakeLookup, tmp_path: Path, path: str
 ) -> None:
     program, port = get_program("nginx"), free_port()
     # nginx sends HTTP/1.0. It collects a response without chunks, as h11 then sends it.
@@ -238,6 +248,7 @@ def assert_events(body: str) -> None:
 @ENDINGS
 @pytest.mark.parametrize("name", ["events", "classic", "lines", "items"])
 async def test_event_stream_ends_cleanly_with_its_token(
+    serving: Serving,
     app: ASGIApp,
     fake: FakeLookup,
     ended: list[str],
@@ -259,7 +270,7 @@ async def test_event_stream_ends_cleanly_with_its_token(
 
 @pytest.mark.parametrize("path", ["/blocking", "/sends", "/own"])
 async def test_stream_of_another_kind_ends_cleanly(
-    app: ASGIApp, fake: FakeLookup, ended: list[str], caplog: pytest.LogCaptureFixture, path: str
+    serving: Serving, app: ASGIApp, fake: FakeLookup, ended: list[str], caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
     """A blocking generator, and the event streams of FastAPI itself."""
     async with serving(app) as client:
@@ -269,7 +280,7 @@ async def test_stream_of_another_kind_ends_cleanly(
     assert not [line for line in caplog.records if line.levelname == "ERROR"]
 
 
-async def test_stream_ends_while_its_generator_waits_in_a_thread(fake: FakeLookup) -> None:
+async def test_stream_ends_while_its_generator_waits_in_a_thread(serving: Serving, fake: FakeLookup) -> None:
     released = threading.Event()
 
     def wait() -> Iterator[str]:
@@ -289,7 +300,7 @@ async def test_stream_ends_while_its_generator_waits_in_a_thread(fake: FakeLooku
             released.set()
 
 
-async def test_download_is_not_cut_at_the_end_of_its_token(app: ASGIApp, fake: FakeLookup) -> None:
+async def test_download_is_not_cut_at_the_end_of_its_token(serving: Serving, app: ASGIApp, fake: FakeLookup) -> None:
     async with serving(app) as client:
         assert await read_to_the_end(client, "/file", fake) == "xy"
 
@@ -331,7 +342,7 @@ async def test_websocket_is_closed_with_its_token(
 
 @pytest.mark.parametrize("name", ["receiving", "sending"])
 async def test_websocket_of_a_server_has_the_close_code(
-    app: ASGIApp, fake: FakeLookup, ended: list[str], name: str
+    serving: Serving, app: ASGIApp, fake: FakeLookup, ended: list[str], name: str
 ) -> None:
     async with serving(app) as client:
         address = f"ws://127.0.0.1:{client.base_url.port}/{name}"
