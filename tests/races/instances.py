@@ -1,6 +1,7 @@
 """Two instances of the service on one Redis, many concurrent requests, and checks of what is live afterwards."""
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,7 +92,8 @@ def running_instances(folder: Path, server: AnyRedis, **variables: str) -> Itera
     environment = environment_of(server, TOKEN_SERVICE_WEB_URL="http://127.0.0.1", **variables)
     with server.connect() as store:
         store.flushall()
-        run = partial(running_service, folder, environment, module="tests.races.slow_service")
+        # Their shutdown would be as slow as their time, and no test of races is about it.
+        run = partial(running_service, folder, environment, module="tests.races.slow_service", end=signal.SIGKILL)
         with run() as first, run() as second:
             yield InstancePair((first.port, second.port), server.url, store)
 

@@ -1,6 +1,6 @@
 """The time of the event loops and of the service's clocks in this process.
 
-It passes at a tenth of the machine's pace, so that no time limit is reached because the machine is slow. A test of a
+It passes at a fifth of the machine's pace, so that no time limit is reached because the machine is slow. A test of a
 time limit asks for `held_time` and moves it. Redis and other processes have the time of the machine. `Clock` in
 `conftest.py` moves the time that Redis and the Lua scripts use.
 """
@@ -17,7 +17,7 @@ import pytest
 from service.redis_client import deadline
 from tests.support.waiting import MAX_WAIT_SECONDS, read_real_clock, run_loop_once
 
-PACE = 0.1
+PACE = 0.2
 STEP_SECONDS = 0.05
 START_SECONDS = 1000.0
 """The first reading. It is the same on every machine, so that times are rounded in the same way."""

@@ -254,8 +254,9 @@ def running_service(
     module: str = "service",
     python: str = sys.executable,
     cwd: Path = CHECKOUT,
+    end: int = signal.SIGINT,
 ) -> Iterator[ServiceProcess]:
-    """Run `python -m service` on a free port until the block ends.
+    """Run `python -m service` on a free port until the block ends, then send it the signal `end`.
 
     `wait_for` is a path that must answer 200 first, or None. `module` is run instead of `service`. An installed service
     is run by another `python`, in another `cwd`.
@@ -279,4 +280,4 @@ def running_service(
         yield service
     finally:
         # SIGTERM would start the drain that balancers need, which takes a while.
-        stop(process, signal.SIGINT)
+        stop(process, end)
