@@ -1,4 +1,4 @@
-"""The API with Express in docs/how-to/protect-an-api.md runs as written, except for its URL and port."""
+"""The API with Express in docs/how-to/protect-an-api.md runs as written, except for its port."""
 
 import os
 import re
@@ -34,11 +34,15 @@ def api(service: ServiceProcess, tmp_path: Path) -> Iterator[httpx2.Client]:
     check_javascript()
     port = free_port()
     program = tmp_path / "api.mjs"
-    program.write_text(BLOCK.replace("http://127.0.0.1:8000", service.url).replace("9100", str(port)))
+    program.write_text(BLOCK.replace("9100", str(port)))
     (tmp_path / "node_modules").symlink_to(PACKAGES)
     command = [str(Path(sys.executable).with_name("node")), str(program)]
+    environment = {
+        "INTROSPECTION_URL": f"{service.url}/oauth2/v1/introspect",
+        "INTROSPECTION_CLIENT": "gateway:gateway-secret",
+    }
     with (
-        running("the API", command, os.environ, signal.SIGTERM, MAX_WAIT_SECONDS),
+        running("the API", command, os.environ | environment, signal.SIGTERM, MAX_WAIT_SECONDS),
         httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=MAX_WAIT_SECONDS) as client,
     ):
 
