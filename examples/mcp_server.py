@@ -5,7 +5,7 @@
     /tmp/mcp/bin/pip install build/wheels/opaque_token_service_gateway-*.whl "mcp>=2.3,<3"
     REDIS_URL=unix://$PWD/.data/store.sock /tmp/mcp/bin/uvicorn --app-dir examples mcp_server:app --port 9100
 
-The SDK answers 401 to a request without a live token, and serves the metadata by which its clients find the service.
+The SDK answers 401 to a request without a valid token, and serves the metadata by which its clients find the service.
 docs/how-to/protect-a-python-api.md tells what a client needs.
 """
 
@@ -28,7 +28,7 @@ lookup = BearerLookup(os.environ["REDIS_URL"])
 
 class RedisVerifier:
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the SDK's form of a live token. The SDK answers 500 if Redis is away."""
+        """Return the SDK's form of a valid token. The SDK answers 500 if Redis is unavailable."""
         grant = await lookup.lookup(token)
         if grant is None:
             return None

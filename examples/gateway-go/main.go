@@ -2,7 +2,7 @@
 //
 //	REDIS_URL=redis://gateway:password@127.0.0.1:6379 LISTEN=127.0.0.1:8080 go run .
 //
-// It answers 200 with the subject, 401, or 503 if Redis is away. It knows one Redis server over TCP, without TLS,
+// It answers 200 with the subject, 401, or 503 if Redis is unavailable. It knows one Redis server over TCP, without TLS,
 // Sentinel or Cluster.
 package main
 

@@ -124,7 +124,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "refresh_token_of_another_client": _DEAD_REFRESH_TOKEN,
     "refresh_token_replayed": "The refresh token was used before and its grace period is over; the session is revoked.",
     "refresh_token_scope_withdrawn": "This client may no longer request the scope of this refresh token.",
-    "refresh_without_secret": "This refresh token was issued to a client with a secret and must be used with a secret.",
+    "refresh_without_secret": "The session began with a client secret, and the client no longer has one. Log in again.",
     # The logout token
     "realm_without_logout": "This realm does not support back-channel logout.",
     "logout_token_malformed": "The logout_token is not a signed JWT.",

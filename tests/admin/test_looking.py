@@ -181,7 +181,7 @@ class TestStats:
 
         assert (now["masters"], now["cost_per_month"]) == (1, pytest.approx(0, abs=1))
         assert now["lookups_per_second"] > 0
-        assert grown["gigabytes_of_masters"] == 580 + 3 * 580 + 2 * 520
+        assert grown["gigabytes_of_masters"] == 610 + 3 * 800 + 2 * 534
         assert grown["refreshes_per_second"] == 1_000_000_000 * 2 / 600 * 3
         assert grown["access_tokens_per_master"] == pytest.approx(2_000_000_000 / grown["masters"], rel=0.01)
 

@@ -13,8 +13,10 @@ from service.admin.output import CommandRefused, Fields, Output, format_bytes, l
 from service.store.reports.key_statistics import count_keys
 
 # docs/explanation/benchmarks.md#numbers-for-sizing: bytes in Redis, and seconds of a core of Redis and of the service.
-_BYTES: Final = {"sessions": 580, "users": 580, "access_tokens": 290 + 230}
-_SECONDS: Final = {"refreshes": (26e-6, 0.14e-3), "logins": (34e-6, 22e-3), "lookups": (4e-6, 0.0)}
+_BYTES: Final = {"sessions": 610, "users": 800, "access_tokens": 304 + 230}
+_SECONDS: Final = {"refreshes": (27e-6, 80e-6), "logins": (0.0, 18.4e-3), "lookups": (2e-6, 0.0)}
+_INSTALLED: Final = 2 * 2 / 0.8
+"""Memory to install for the data: a master and a replica, each with the same again for a fork, and filled to 80 %."""
 _PLAN: Final = "Also calculate what the current load needs, or what this number of sessions would need."
 
 
@@ -85,9 +87,9 @@ def make_plan(load: Fields, peak: float, gigabyte_price: float, core_price: floa
         "masters": masters,
         "access_tokens_per_master": load["access_tokens"] / masters,
         "gigabytes_of_masters": gigabytes,
-        "gigabytes_to_install": 4 * gigabytes,
+        "gigabytes_to_install": _INSTALLED * gigabytes,
         "redis_cores": redis_cores,
         "service_cores": service_cores,
-        "cost_per_month": 4 * gigabytes * gigabyte_price + (redis_cores + service_cores) * core_price,
+        "cost_per_month": _INSTALLED * gigabytes * gigabyte_price + (redis_cores + service_cores) * core_price,
     }
     return {name: round(each) if each >= 100 or each % 1 == 0 else float(f"{each:.2g}") for name, each in needs.items()}
