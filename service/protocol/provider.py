@@ -126,10 +126,7 @@ def list_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[s
     A verified e-mail address is safe.
     """
     if username_claim not in (*_LASTING_CLAIMS, EMAIL_CLAIM):
-        yield (
-            f"username_claim {username_claim} is not permanent. If the provider reassigns a name, its new owner gets "
-            "the old user's account here. Use sub"
-        )
+        yield f"username_claim {username_claim} is not permanent, so a name's next owner gets the old account. Use sub"
     if trust_email:
         yield "trust_email: anyone who enters someone else's address at the provider is logged in as that user here"
 

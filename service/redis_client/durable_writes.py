@@ -190,10 +190,8 @@ class DurableWork:
         names = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite")
         found = [(await connection.call("CONFIG", "GET", name)).get(name.encode()) for name in names]
         if found != [b"yes", b"always", b"no"]:
-            raise StoreUnavailable(
-                "TOKEN_SERVICE_DURABILITY=disk requires appendonly yes, appendfsync always and "
-                "no-appendfsync-on-rewrite no"
-            )
+            wanted = "appendonly yes, appendfsync always and no-appendfsync-on-rewrite no"
+            raise StoreUnavailable(f"TOKEN_SERVICE_DURABILITY=disk requires {wanted}")
 
 
 def _list_confirmed(info: bytes, written: int) -> set[str]:

@@ -32,8 +32,7 @@ _MAX_HOPS: Final = 32
 
 _UNLISTED_PROXY: Final = (
     "%s sends X-Forwarded-For, Forwarded or X-Real-IP, but is not in TOKEN_SERVICE_TRUSTED_PROXIES. If it is your "
-    "proxy, add it, because all its callers share one IP address and its limits until then. Otherwise, a caller sent "
-    "the header, and you can ignore this"
+    "proxy, add it, because all its callers share one IP address and its limits until then. Otherwise, ignore this"
 )
 _HIDDEN_CALLERS: Final = (
     "the trusted proxy %s reports its caller as %s, which is a trusted proxy or not an IP address, so all such "
