@@ -231,7 +231,9 @@ def parse_basic(header: str) -> tuple[ClientCredentials, ...]:
     if not (colon and client_id and is_vschar(text)):
         raise InvalidClient("basic_malformed")
     raw = ClientCredentials(client_id, client_secret or None)
-    readings = tuple(each for each in dict.fromkeys((_decode_credentials(raw), raw)) if each and _is_well_formed(each))
+    # Most credentials read the same either way.
+    found = dict.fromkeys((_decode_credentials(raw), raw)) if "%" in text or "+" in text else (raw,)
+    readings = tuple(each for each in found if each and _is_well_formed(each))
     if not readings:
         raise InvalidClient("client_unknown")
     return readings

@@ -72,7 +72,8 @@ class VerifyEndpoint:
             authorization = list_header_values(scope, b"authorization")
             self.counts.count_lookup()
             grant = await require_grant(self.bearer, authorization)
-            check_scope(grant, parse_needed_scope(scope["query_string"]))
+            if scope["query_string"]:
+                check_scope(grant, parse_needed_scope(scope["query_string"]))
             return RawResponse(b"", _describe(grant, self.bearer.now_ms()))
         except MalformedBearer:
             raise InvalidToken("bearer_repeated") from None
@@ -84,7 +85,7 @@ class VerifyEndpoint:
 
 
 def parse_needed_scope(query: bytes) -> str:
-    """Return the parameter `scope` of a query string, or an empty text if no scope is required.
+    """Return the parameter `scope` of a query string.
 
     Raises InsufficientScope if the query has anything else, so that no misspelt rule of a gateway admits every token.
 
@@ -92,8 +93,6 @@ def parse_needed_scope(query: bytes) -> str:
     """
     with suppress(InvalidRequest):
         match read_fields(query):
-            case []:
-                return ""
             case [("scope", str(needed))] if needed:
                 return needed
     raise InsufficientScope("needed_scope_malformed")

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.observability.audit import use_audit_stream
 from service.observability.audit_stream import AuditStream
 from service.observability.logs import use_trace
-from service.protocol.errors import InvalidRequest, InvalidToken, OAuthError
+from service.protocol.errors import InvalidRequest, InvalidToken
 from service.redis_client.deadline import start_budget
 from service.web.request.reading import list_header_values
 from service.web.responses import answer_oauth_error
@@ -68,8 +68,7 @@ class HeadLimit:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         size = len(scope["path"]) + len(scope["query_string"])
         if size + sum([len(name) + len(value) for name, value in scope["headers"]]) > MAX_HEAD_BYTES:
-            refusal: OAuthError = InvalidRequest("head_too_large", status=431)
-            if scope["path"] in self._verify_paths:
-                refusal = InvalidToken("head_too_large")
+            is_verify = scope["path"] in self._verify_paths
+            refusal = InvalidToken("head_too_large") if is_verify else InvalidRequest("head_too_large", status=431)
             return answer_oauth_error(Request(scope), refusal)(scope, receive, send)
         return self._app(scope, receive, send)

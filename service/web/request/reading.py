@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -91,17 +90,21 @@ async def _read_body(request: Request, content_type: str, known: Collection[str]
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and float(announced) > MAX_FORM_BYTES:  # int raises for thousands of digits
         raise InvalidRequest("form_too_large", status=413)
-    body, is_whole = b"", False
+    reading = _receive_body(request)
     try:
-        async with nullcontext() if request.scope.get(BODY_IS_COMPLETE) else asyncio.timeout(BODY_SECONDS):
-            while not is_whole:
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                body += message.get("body", b"")
-                if len(body) > MAX_FORM_BYTES:
-                    raise InvalidRequest("form_too_large", status=413)
-                is_whole = not message.get("more_body", False)
+        return await (reading if request.scope.get(BODY_IS_COMPLETE) else asyncio.wait_for(reading, BODY_SECONDS))
     except TimeoutError:
         raise InvalidRequest("form_too_slow", status=408) from None
+
+
+async def _receive_body(request: Request) -> bytes:
+    body, is_whole = b"", False
+    while not is_whole:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        if len(body) > MAX_FORM_BYTES:
+            raise InvalidRequest("form_too_large", status=413)
+        is_whole = not message.get("more_body", False)
     return body
