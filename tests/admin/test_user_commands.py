@@ -13,6 +13,7 @@ from tests.admin.conftest import Admin, Answer, is_live
 from tests.conftest import Clock
 from tests.support.browser import SESSIONS, Browser
 from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials
+from tests.support.weak_hashes import BCRYPT_HASH
 
 EVE = UserCredentials("eve@example.com", "eve's own password")
 CREATE = ("user", "create", "eve@example.com", "--role", "enduser", "--role", "enduser", "--name", "Eve")
@@ -60,6 +61,22 @@ async def test_a_new_password_may_spare_the_sessions(admin: Admin, http: httpx2.
     assert await is_live(http, tokens["access_token"])
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 400
     assert (await PHONE_APP.log_in(http, UserCredentials(ALICE.username, "a new password"))).status_code == 200
+
+
+@pytest.mark.clause("decided-seed-force")
+async def test_a_forced_seed_restores_a_hash_that_a_login_replaced(
+    admin: Admin, http: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    file, imported = tmp_path / "seed.yaml", UserCredentials(EVE.username, "a password")
+    file.write_text(f"users: [{{username: {EVE.username}, password_hash: {BCRYPT_HASH}, roles: [enduser]}}]\n")
+    await admin("seed", str(file))
+    assert (await PHONE_APP.log_in(http, imported)).status_code == 200
+    await admin("user", "set-password", EVE.username, "--yes", typed=f"{EVE.password}\n")
+    assert (await PHONE_APP.log_in(http, imported)).status_code == 400
+
+    await admin("seed", str(file), "--force", "--yes")
+
+    assert (await PHONE_APP.log_in(http, imported)).status_code == 200
 
 
 async def test_a_disabled_user_may_log_in_again_once_enabled(admin: Admin, http: httpx2.AsyncClient) -> None:

@@ -9,7 +9,8 @@ import pytest
 from service.redis_client.connection import ASK_SECONDS
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.sentinels import SURVEY_PAUSE_SECONDS, Sentinels
-from service.redis_client.url import parse_redis_url
+from service.redis_client.url import Durability, RedisUrl, parse_redis_url
+from service.store.client import StoreClient
 from tests.redis_client.scripted_cluster import array
 from tests.redis_client.scripted_redis import ScriptedRedis, bulk, scripted_redis
 from tests.redis_client.settled_time import SettledTime
@@ -59,9 +60,13 @@ def describe(flags: str, port: int, priority: int, link_down_ms: int) -> bytes:
     return array(*(bulk(word.encode()) for field in fields.items() for word in field))
 
 
-async def count(settled_time: SettledTime, scripted: Sequence[ScriptedRedis], seconds: float = ASK_SECONDS) -> int:
+def url_of(scripted: Sequence[ScriptedRedis]) -> RedisUrl:
     nodes = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in scripted)
-    sentinels = Sentinels(parse_redis_url(f"redis+sentinel://{nodes}/tokens"))
+    return parse_redis_url(f"redis+sentinel://{nodes}/tokens")
+
+
+async def count(settled_time: SettledTime, scripted: Sequence[ScriptedRedis], seconds: float = ASK_SECONDS) -> int:
+    sentinels = Sentinels(url_of(scripted))
     try:
         return len(await settled_time.run(sentinels.list_promotable(MASTER), 2 * seconds))
     finally:
@@ -160,3 +165,25 @@ async def test_silent_sentinel_does_not_delay_the_others(
         sentinel.delay = lambda command: 1.5 * SURVEY_PAUSE_SECONDS if command[1:2] == [b"MASTERS"] else 0
 
     assert await count(settled_time, scripted, 2 * SURVEY_PAUSE_SECONDS) == 2
+
+
+async def test_a_write_waits_until_the_promotable_replica_has_it(scripted: list[ScriptedRedis]) -> None:
+    """WAIT only counts. Here a replica that is never promoted confirms first, and the Sentinels do not list it."""
+    offsets = iter([99, 99, 100])
+
+    def answer(command: list[bytes]) -> bytes:
+        if command[0] == b"INFO":
+            replica = b"slave0:ip=127.0.0.1,port=7001,state=online,offset=%d,lag=0" % next(offsets)
+            return bulk(b"master_repl_offset:100\r\n" + replica)
+        return b":1\r\n" if command[0] == b"WAIT" else array(bulk(b"left"))
+
+    async with scripted_redis() as master:
+        master.answer = answer
+        for sentinel in scripted:
+            report(sentinel, ["slave"], port=master.port)
+        connection = StoreClient(url_of(scripted), durability=Durability("replica"))
+        async with connection.durable("0a3") as durable:
+            await durable.leave_fence()
+        await connection.close()
+
+        assert master.count("WAIT") == 2

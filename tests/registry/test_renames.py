@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import httpx2
 import msgspec
 import pytest
 
@@ -17,7 +18,7 @@ from tests.conftest import SEED, MakeSettings
 from tests.registry.seeds import make_seeding
 from tests.store.interruptions import is_broken_off
 from tests.store.sessions import Sessions
-from tests.support.clients_and_users import ALICE, BOB
+from tests.support.clients_and_users import ALICE, BOB, PHONE_APP, UserCredentials, assert_error
 from tests.support.logins import login_of
 
 NAME = "robert@example.com"
@@ -231,3 +232,13 @@ async def test_a_login_checked_before_the_rename_starts_nothing(renames: Renames
     login = login_of(renames.bob, begun_ms=renames.sessions.now_ms())
     await rename(renames.worker.redis)
     assert await renames.sessions.try_to_start(login) is None
+
+
+async def test_a_user_who_is_being_renamed_cannot_log_in(renames: Renames, http: httpx2.AsyncClient) -> None:
+    """A session that began under the former name would outlive the rename if it began after the revocation."""
+    while renames.states[-1:] != ["marked"]:
+        await renames.break_off()
+
+    assert_error(await PHONE_APP.log_in(http, BOB), 400, "invalid_grant")
+    await renames.worker.pending_revocations.run_all()
+    assert (await PHONE_APP.log_in(http, UserCredentials(NAME, BOB.password))).status_code == 200

@@ -172,6 +172,21 @@ def test_longest_waiting_connection_makes_room(server: RunningServer) -> None:
 
 
 @pytest.mark.clause("decided-room-for-connections")
+def test_connection_idle_for_longest_makes_room_for_a_newcomer(server: RunningServer) -> None:
+    server.connections.most = 3
+    idle = [server.connect() for _ in range(3)]
+    for peer in idle:
+        peer.send(GET)
+        assert peer.read().startswith(ANSWER)
+        server.advance(LOOK_SECONDS)
+    newcomer = server.connect()
+    newcomer.send(GET)
+
+    assert newcomer.read().startswith(ANSWER)
+    assert idle[0].read() == b""
+
+
+@pytest.mark.clause("decided-room-for-connections")
 def test_connections_that_owe_a_body_make_room_for_a_newcomer(held_time: LoopTime) -> None:
     async def read_body(scope: Scope, receive: Receive, send: Send) -> None:
         while (await receive()).get("more_body"):
