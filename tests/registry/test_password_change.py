@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from service.crypto.hash_kinds import digest_hash
 from service.crypto.password_hashing import hash_password, verify_password
 from service.protocol.user import User
 from service.registry.password_change import PasswordChange
 from service.registry.pending_revocations import PendingRevocations
+from service.registry.seed_file.read import parse_seed
 from service.store.client import StoreClient
 from service.store.registry.store import RegistryStore
 from service.store.sessions.revocations import Revocations
@@ -17,6 +19,7 @@ from tests.store.interruptions import is_broken_off
 from tests.store.sessions import Sessions
 from tests.support.clients_and_users import ALICE
 from tests.support.logins import login_of
+from tests.support.weak_hashes import BCRYPT_HASH
 
 ADDRESS = "203.0.113.7"
 NEW = "a new password of Alice's"
@@ -70,6 +73,21 @@ async def test_a_change_that_a_revocation_overtakes_is_not_made(sessions: Sessio
     assert await worker.password_change.make(under_way, hash_password(NEW), address=ADDRESS) is None
     assert await has_password(worker, ALICE.password)
     assert await worker.password_change.make(later, hash_password(NEW), address=ADDRESS) is not None
+
+
+@pytest.mark.clause("decided-seed-force")
+async def test_a_forced_seed_restores_the_password_of_the_file(worker: Worker) -> None:
+    """A login had replaced the hash of the file by a stronger one before the user chose another password."""
+    seed = parse_seed(f"users: [{{username: {ALICE.username}, password_hash: {BCRYPT_HASH}}}]".encode())
+    await worker.seeding.apply(seed)
+    stronger, replaced = hash_password("a password"), digest_hash(BCRYPT_HASH)
+    await worker.registry.users.replace_password_hash(await get_alice(worker), stronger, replaced)
+    assert await worker.password_change.make(login_of(await get_alice(worker)), hash_password(NEW), address=ADDRESS)
+    assert await has_password(worker, NEW)
+
+    await worker.seeding.apply(seed, force=True)
+
+    assert await has_password(worker, "a password")
 
 
 @pytest.mark.clause("decided-password-change-pending")
