@@ -208,6 +208,7 @@ async def test_verify_requires_the_whole_scope(
         pytest.param("scopes=role:admin", id="misspelt"),
         pytest.param("scope=", id="empty"),
         pytest.param("scope", id="without a value"),
+        pytest.param("&", id="only a separator"),
         pytest.param("Scope=role:admin", id="a capital letter"),
         pytest.param("scope=role:enduser&page=2", id="the query of a caller"),
         pytest.param("scope=" + "+".join(["role:enduser"] * 100), id="very long"),
