@@ -119,12 +119,8 @@ def _format_value(value: float) -> str:
 def _list_sizes(results: Results) -> Iterator[Cells]:
     for row, part in SIZED_BYTES:
         if values := results.rows.get(row, {}).get(part):
-            yield (
-                (part.removesuffix(", bytes") if row == million.MANY else row),
-                f"{statistics.median(values):,.0f}",
-                "",
-                "",
-            )
+            name = part.removesuffix(", bytes") if row == million.MANY else row
+            yield name, f"{statistics.median(values):,.0f}", "", ""
     for name in SIZED_TIMES:
         if rounds := results.series.get(name):
             service, redis = median_of(rounds, lambda one: one.server_us), median_of(rounds, lambda one: one.redis_us)

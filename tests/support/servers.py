@@ -258,6 +258,8 @@ def running_service(
 ) -> Iterator[ServiceProcess]:
     """Run `python -m service` on a free port until the block ends, then send it the signal `end`.
 
+    SIGTERM would start the drain that balancers need, which takes a while.
+
     `wait_for` is a path that must answer 200 first, or None. `module` is run instead of `service`. An installed service
     is run by another `python`, in another `cwd`.
     """
@@ -279,5 +281,4 @@ def running_service(
         assert process.poll() is None, log.read_text()
         yield service
     finally:
-        # SIGTERM would start the drain that balancers need, which takes a while.
         stop(process, end)
